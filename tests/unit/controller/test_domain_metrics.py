@@ -38,16 +38,10 @@ def test_every_domain_has_its_pods_even_if_there_are_none() -> None:
     ]
 
 
-def test_at_most_16_domains_are_shown() -> None:
+def test_at_most_16_domains_are_shown_and_no_nodes_and_none_if_it_is_switched_off() -> None:
     assert len(samples(in_zones(16), PODS)) == 16
     assert samples(in_zones(17), PODS) == []
-
-
-def test_nodes_are_no_domains_of_this_metric_however_few_there_are() -> None:
     assert samples(in_zones(2, HOSTNAME), PODS) == []
-
-
-def test_the_metric_can_be_switched_off() -> None:
     assert samples(in_zones(3), PODS, domain_pods=False) == []
 
 

@@ -33,29 +33,25 @@ def after_failures(clock: Clock) -> History:
     return history
 
 
-def test_in_the_first_minute_of_a_pause_nothing_is_evicted_in_any_namespace() -> None:
+def test_a_pause_ends_after_a_minute_for_one_move_elsewhere_and_at_its_end_where_something_has_failed() -> None:
     clock = Clock(NOW)
     history = after_failures(clock)
+
+    def held(namespace: str, *undecided: str) -> bool:
+        return history.why_not_tried(POLICY, namespace, undecided, NOBODY) is not None
+
     clock.now += FIRST - 1
-    assert history.why_not_tried(POLICY, "shop", (), NOBODY) is not None
-    assert history.why_not_tried(POLICY, "elsewhere", (), NOBODY) is not None
-
-
-def test_after_a_minute_another_namespace_may_have_one_move_at_a_time() -> None:
-    clock = Clock(NOW)
-    history = after_failures(clock)
-    clock.now += FIRST
-    assert history.why_not_tried(POLICY, "shop", (), NOBODY) is not None
-    assert history.why_not_tried(POLICY, "elsewhere", {"shop"}, NOBODY) is None
-    assert history.why_not_tried(POLICY, "elsewhere", {"shop", "elsewhere"}, NOBODY) is not None
-
-
-def test_after_the_pause_the_failing_namespace_waits_for_all_moves_in_flight() -> None:
-    clock = Clock(NOW)
-    history = after_failures(clock)
+    assert held("shop")
+    assert held("elsewhere")
+    clock.now += 1
+    assert held("shop")
+    assert not held("elsewhere", "shop")
+    assert held("elsewhere", "shop", "elsewhere")
     clock.now = history.breakers.policies["default"].until
-    assert history.why_not_tried(POLICY, "shop", {"elsewhere"}, NOBODY) is not None
-    assert history.why_not_tried(POLICY, "shop", (), NOBODY) is None
+    assert held("shop", "elsewhere")
+    assert not held("shop")
+    history = History(clock)
+    assert not held("shop", "shop"), "nothing has failed"
 
 
 def replacement(*, ready: bool, of: str = "c") -> ClusterSnapshot:
@@ -101,10 +97,6 @@ def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:
     failed_stateful_sets(clock, history)
     history.follow_trials({"default": POLICY}, replacement(ready=True))
     assert history.single(POLICY) is not None, "nothing was waited for since"
-
-
-def test_without_consecutive_failures_nothing_is_held() -> None:
-    assert History(lambda: NOW).why_not_tried(POLICY, "shop", {"shop"}, NOBODY) is None
 
 
 def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:

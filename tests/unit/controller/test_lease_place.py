@@ -28,10 +28,6 @@ def test_without_an_installed_operator_the_lease_is_in_the_default_namespace() -
     assert LeasePlace().in_snapshot(snapshot(other)) == "default"
 
 
-def test_the_namespace_of_the_manifests_is_used_even_if_its_deployment_is_scaled_to_zero() -> None:
-    assert LeasePlace().in_snapshot(snapshot(namespaces=("default", "respread-system"))) == "respread-system"
-
-
 def test_an_operator_in_another_namespace_is_found_by_its_pods() -> None:
     assert LeasePlace().in_snapshot(snapshot(of_operator("ops"))) == "ops"
     for gone in ({"phase": "Failed"}, {"deletion_timestamp": NOW}):
@@ -39,8 +35,10 @@ def test_an_operator_in_another_namespace_is_found_by_its_pods() -> None:
 
 
 def test_all_replicas_choose_the_same_of_several_namespaces() -> None:
+    """That of the manifests even if its Deployment is scaled to zero."""
     assert LeasePlace().in_snapshot(snapshot(of_operator("zoo"), of_operator("ops"))) == "ops"
     manifests = ("default", "respread-system")
+    assert LeasePlace().in_snapshot(snapshot(namespaces=manifests)) == "respread-system"
     assert LeasePlace().in_snapshot(snapshot(of_operator("ops"), namespaces=manifests)) == "respread-system"
 
 

@@ -136,9 +136,7 @@ async def test_renewals_and_probes_are_in_time_under_load() -> None:
     assert max(probes) < PROBE_SECONDS
 
 
-async def test_the_lease_is_taken_at_once_only_if_no_status_says_that_anybody_has_led(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_lease_is_taken_at_once_if_nobody_has_ever_led(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Callable[[], bool]] = []
 
     class Told(Elector):

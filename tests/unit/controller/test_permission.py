@@ -88,49 +88,36 @@ def move() -> Move:
     return move
 
 
-def test_a_move_that_was_just_planned_is_permitted(move: Move) -> None:
-    assert Inputs().reason(move) is None
-
-
-def test_a_replica_that_is_not_the_leader_or_is_stopping_makes_no_move(move: Move) -> None:
-    inputs = Inputs()
-    inputs.leads = False
-    assert inputs.reason(move) is Reason.NOT_LEADING
-    inputs.leads = True
-    assert inputs.reason(move) is None
-    inputs.permission.stop()
-    assert inputs.reason(move) is Reason.NOT_LEADING
-
-
-def test_a_move_chosen_in_an_earlier_term_is_not_made(move: Move) -> None:
+def test_a_replica_that_is_not_the_leader_or_was_not_in_between_or_is_stopping_makes_no_move(move: Move) -> None:
     """Another replica may have led in between, and evicted pods of the same groups."""
     inputs = Inputs()
-    inputs.term = 2
+    for inputs.leads, inputs.term in ((False, 1), (True, 2)):
+        assert inputs.reason(move) is Reason.NOT_LEADING
+    inputs.term = 1
+    assert inputs.reason(move) is None
+    inputs.permission.stop()
     assert inputs.reason(move) is Reason.NOT_LEADING
 
 
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        (None, Reason.NOT_SELECTED),
-        (WRONG, Reason.INVALID_POLICY),
-        (policy(mode="DryRun"), Reason.DRY_RUN),
-        (AT_NIGHT, Reason.WINDOW_CLOSED),
-        (policy(pod_selector=LabelSelector(match_labels=Map(app="another"))), Reason.IN_MOTION),
-        (policy(limits=Limits(in_flight=1)), Reason.IN_MOTION),
-        (policy(), None),  # equal, but not the same object
+        ([], Reason.NOT_SELECTED),
+        ([WRONG], Reason.INVALID_POLICY),
+        ([policy(mode="DryRun")], Reason.DRY_RUN),
+        ([AT_NIGHT], Reason.WINDOW_CLOSED),
+        ([policy(pod_selector=LabelSelector(match_labels=Map(app="another")))], Reason.IN_MOTION),
+        ([policy(limits=Limits(in_flight=1))], Reason.IN_MOTION),
+        ([ENFORCES, policy("other")], Reason.IN_MOTION),
+        ([policy()], None),  # equal, but not the same object
     ],
 )
-def test_a_changed_policy_holds_the_rest_of_the_wave(move: Move, now: Policy | None, reason: Reason | None) -> None:
+def test_a_changed_or_new_policy_holds_the_rest_of_the_wave(
+    move: Move, now: list[Policy], reason: Reason | None
+) -> None:
     inputs = Inputs()
-    inputs.policies = Map() if now is None else Map({"default": now})
+    inputs.policies = Map({each.name: each for each in now})
     assert inputs.reason(move) is reason
-
-
-def test_a_new_policy_holds_the_rest_of_the_wave(move: Move) -> None:
-    inputs = Inputs()
-    inputs.policies = inputs.policies.set("other", policy("other"))
-    assert inputs.reason(move) is Reason.IN_MOTION
 
 
 def test_a_wave_that_takes_too_long_is_planned_again(move: Move) -> None:

@@ -42,8 +42,11 @@ def look(
     )
 
 
-def test_the_loop_plans_at_least_once_a_minute() -> None:
+def test_the_loop_plans_at_due_times_but_never_in_the_past_and_at_least_once_a_minute() -> None:
     assert look() == IDLE_SECONDS
+    assert look(others=NOW + 5) == 5
+    assert look(others=NOW - 5) == 0
+    assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=20)) == 20
     assert look(Reason.HELD_BY_BUDGET, others=NOW + 3600) == IDLE_SECONDS
 
 
@@ -59,15 +62,6 @@ def test_the_loop_plans_at_least_once_a_minute() -> None:
 def test_the_loop_plans_sooner_while_something_waits_for_time(reason: Reason, seconds: float) -> None:
     assert look(held=(reason,)) == seconds
     assert look(reason) == seconds
-
-
-def test_the_loop_plans_at_other_due_times_but_never_in_the_past() -> None:
-    assert look(others=NOW + 5) == 5
-    assert look(others=NOW - 5) == 0
-
-
-def test_the_loop_plans_when_a_held_group_is_released() -> None:
-    assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=20)) == 20
 
 
 def test_quiet_periods_that_end_wait_while_no_limit_lets_another_pod_go() -> None:

@@ -219,10 +219,8 @@ def test_a_controller_is_at_rest_once_all_of_its_pods_are_of_its_template(
     kind: str, spec: dict[str, Any], status: dict[str, Any], said: str
 ) -> None:
     top = controller(3, "web", spec=spec, status={**UNCHANGED[kind], **status})
-    if kind == "CloneSet":
-        held = at_rest(reading(top, listed(*ALL), kind=kind))
-    else:
-        held = at_rest(reading(controller(3), listed(*ALL), **{kind.lower(): top}))
+    of_kind: dict[str, Any] = {"kind": kind} if kind == "CloneSet" else {kind.lower(): top}
+    held = at_rest(reading(top if kind == "CloneSet" else controller(3), listed(*ALL), **of_kind))
     assert words(held).startswith(said) if said else held is None
 
 

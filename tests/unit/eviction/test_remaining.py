@@ -139,9 +139,8 @@ def test_the_time_is_unknown_if_no_workload_tells_it_and_else_that_of_the_others
 
 
 def test_slow_replacements_take_at_least_their_own_time() -> None:
-    assert (
-        remaining(lot(now=1, seconds=90.0), lot("api", now=99, seconds=1.0), limits=limited(in_flight=10)).seconds == 90
-    )
+    lots = lot(now=1, seconds=90.0), lot("api", now=99, seconds=1.0)
+    assert remaining(*lots, limits=limited(in_flight=10)).seconds == 90
     slow = lot("api", now=1, seconds=300.0, nodes={"b": 1})
     assert remaining(lot(now=9, nodes={"a": 9}), slow, limits=limited(in_flight_per_node=1)).seconds == 9 * 60
 

@@ -219,15 +219,12 @@ def test_the_api_server_of_a_pod_has_an_address_of_either_family_or_a_name(
         assert asyncio.run(access.authorization()) == value
 
 
-def test_without_a_cluster_the_error_says_which_options_to_set() -> None:
-    with pytest.raises(AccessError, match=r"there is no kubeconfig: ~/\.kube/config does not exist\. .*KUBECONFIG"):
-        load_access()
-
-
-def test_the_error_names_a_missing_context(tmp_path: Path) -> None:
+def test_without_a_cluster_the_error_says_which_options_to_set_or_which_context_is_missing(tmp_path: Path) -> None:
     config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
     with pytest.raises(AccessError, match=r"no context 'third' in the kubeconfig .*; it has first, second"):
         load_access(kubeconfig=str(config), context="third")
+    with pytest.raises(AccessError, match=r"there is no kubeconfig: ~/\.kube/config does not exist\. .*KUBECONFIG"):
+        load_access()
 
 
 @pytest.mark.parametrize(
