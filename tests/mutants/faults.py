@@ -258,8 +258,8 @@ FAULTS: Final = (
     Fault(
         "an eviction that was requested again meanwhile counts as not made, by what was read before",
         "controller/records/journal.py",
-        " and entry.doubted_at == doubt.doubted_at\n",
-        "\n",
+        " and entry.doubted_at == doubt.doubted_at and",
+        " and",
     ),
     Fault(
         "an eviction without an answer does not count any more",
