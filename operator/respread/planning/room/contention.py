@@ -133,8 +133,6 @@ class Contention:
         self._fragile_nodes: NodeSet = 0
         self.fragile: list[Demand] = []
         """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
-        self._without_proof: dict[int | None, Demand] = {}
-        """By component, one of `waiting` that is fragile. Others of it rely on the proofs of those before them."""
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
@@ -146,33 +144,30 @@ class Contention:
             if len(kept) < len(shown):
                 self.fragile.append(each)
                 self._fragile_nodes |= each.nodes
-                if each.component is not None:
-                    self._without_proof[each.component] = each
                 continue
             for one in kept:
                 self._keep(one)
         self._looks = _MOST_LOOKS
+        self._without_proof = tuple(self.fragile)
+        """Those of `waiting` that are fragile. Others of their components rely on the proofs of those before them."""
+        self._contested = _in_several(each.nodes | each.may_open for each in waiting)
+        """The nodes on which several of `waiting` may land. Room that is left there may let in one that takes more."""
 
     def join(self, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Add pods if all keep a place, and return None, or else return the conflict.
 
         `left` has, by slot, the pods that leave nodes for them.
         """
-        for each in demands:
-            if (other := self._relations.of(each)) is not None:
-                return other
-            if self._fragile_nodes & each.nodes:
-                meeting = next(one for one in self.fragile if one.nodes & each.nodes)
-                return Conflict(meeting, meeting.nodes & each.nodes)
-            if (without := self._without_proof.get(each.component)) is not None:
-                return Conflict(without, without.nodes)
+        slots_left = node_set(list(left))
+        if (conflict := self._in_the_way(demands, slots_left)) is not None:
+            return conflict
         let_in = self._relations.let_in_by(demands)
         for each in let_in:
             if (other := self._relations.of(each) or self._relations.between(each, demands)) is not None:
                 return other
         before = self._opened
         self._come((*demands, *let_in), left, 1)
-        self._open(node_set(list(left)))
+        self._open(slots_left)
         conflict, kept = self._all_keep(demands, let_in, left)
         if conflict is not None:
             self._come((*demands, *let_in), left, -1)
@@ -217,6 +212,21 @@ class Contention:
             self._note(one, 1)
             self._widened -= more
         return conflict
+
+    def _in_the_way(self, demands: Sequence[Demand], slots_left: NodeSet) -> Conflict | None:
+        """Return a pod beside which pods that leave some nodes can't join, whatever room there is."""
+        for each in demands:
+            if (other := self._relations.of(each)) is not None:
+                return other
+            if self._fragile_nodes & each.nodes:
+                meeting = next(one for one in self.fragile if one.nodes & each.nodes)
+                return Conflict(meeting, meeting.nodes & each.nodes)
+        for without in self._without_proof:
+            if without.component is not None and without.component == demands[0].component:
+                return Conflict(without, without.nodes)
+            if contested := without.nodes & self._contested & slots_left:
+                return Conflict(without, contested)
+        return None
 
     def _open(self, left: NodeSet) -> None:
         """Count the pods to which the left nodes may open, and those that may then land elsewhere."""
@@ -417,6 +427,15 @@ class Contention:
                     for _ in range(min(other.number - (other is demand), _MOST_PLACED)):
                         view.place(other.pod, self._placement.table.names[slot])
             return demand.prepared.lets_on(slot)
+
+
+def _in_several(sets: Iterable[NodeSet]) -> NodeSet:
+    """Return the nodes that are in more than one of some sets."""
+    found = several = 0
+    for nodes in sets:
+        several |= found & nodes
+        found |= nodes
+    return several
 
 
 def _enough_to_close(room: Sequence[tuple[int, int]], roomy: Sequence[NodeSet], closing: int) -> int:
