@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import is_
 from typing import Final, TypeAlias
 
+from respread.cluster.incremental import are_same
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
@@ -62,7 +62,7 @@ class Predictor:
         basis = self._basis(pod, _DEFAULT_PROFILE if profile is None else profile)
         identity = _identity(pod)
         kept = self._prepared.get(identity)
-        if kept is not None and len(kept[1]) == len(basis) and all(map(is_, kept[1], basis)):
+        if kept is not None and are_same(kept[1], basis):
             return kept[0]
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
@@ -172,7 +172,7 @@ def _unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
         )
     if spec.pinned_to_node and not pod.node_name:
         return Unknown("DaemonSet", "the pod belongs on one node, and which one is not known")
-    if snapshot.unread and (unread := _unread(pod, snapshot)) is not None:
+    if (unread := _unread(pod, snapshot)) is not None:
         return Unknown("UnreadObject", f"what it depends on can't be read: {unread}")
     unknown_selector = _unknown_selector(spec) if selectors_kept is None else None
     return unknown_selector or in_force.hard_unknown or _unknown_volume(pod, snapshot)

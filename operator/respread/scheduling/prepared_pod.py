@@ -14,12 +14,12 @@ from respread.scheduling.filters.node_resources_fit import NodeResourcesFit
 from respread.scheduling.filters.node_volume_limits import NodeVolumeLimits
 from respread.scheduling.filters.pod_topology_spread import HardConstraint, PodTopologySpread
 from respread.scheduling.filters.topology_spread import ConstraintsInForce
-from respread.scheduling.filters.topology_spread_score import SpreadScores, spread_scores
+from respread.scheduling.filters.topology_spread_score import MAX_NODE_SCORE, SpreadScores, spread_scores
 from respread.scheduling.filters.volume_binding import VolumeBinding
 from respread.scheduling.verdict import PLUGINS, Filter, Plugin, Rejection, Unknown
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import FreeAmounts
-from respread.scheduling.view.node_table import NodeSet, members, slots_of
+from respread.scheduling.view.node_table import NodeSet, members, node_set, slots_of
 
 _STATIC: Final[frozenset[Plugin]] = frozenset(
     {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "VolumeZone"}
@@ -233,14 +233,10 @@ class PreparedPod:
         likely, not certain.
         """
         scores = self.scores(nodes)
-        if scores is None or not scores.slots:
+        if scores is None:
             return nodes
-        most = max(scores.normalized)
-        best = 0
-        for slot, points in zip(scores.slots, scores.normalized, strict=True):
-            if points == most:
-                best |= 1 << slot
-        return best if most > 0 else nodes
+        scored = zip(scores.slots, scores.normalized, strict=True)
+        return node_set([slot for slot, points in scored if points == MAX_NODE_SCORE]) or nodes
 
     def names(self, nodes: NodeSet) -> list[str]:
         """Return the names of a set of nodes."""

@@ -34,8 +34,6 @@ class Rejection(msgspec.Struct, frozen=True):
     plugin: Plugin
     message: str
     """The reason, such as `needs cpu 2, has 1500m free of 4`."""
-    internal_error: bool = False
-    """Whether the scheduler fails there instead of rejecting the node. It then gives up the pod for now."""
 
     def __str__(self) -> str:
         """Return plugin and message in one line."""
@@ -81,16 +79,13 @@ class Filter(Protocol):
 class FixedFilter:
     """A filter whose answer depends on nothing but nodes and volumes, so that no step of a plan changes it."""
 
-    __slots__ = ("_internal_error", "_nodes", "_why", "plugin")
+    __slots__ = ("_nodes", "_why", "plugin")
 
-    def __init__(
-        self, plugin: Plugin, nodes: NodeSet, why: Callable[[int], str], *, internal_error: bool = False
-    ) -> None:
+    def __init__(self, plugin: Plugin, nodes: NodeSet, why: Callable[[int], str]) -> None:
         """Accept some nodes. `why` returns why another one is rejected, by its slot."""
         self.plugin: Plugin = plugin
         self._nodes = nodes
         self._why = why
-        self._internal_error = internal_error
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes among these that are accepted."""
@@ -100,9 +95,9 @@ class FixedFilter:
         """Return why the node is rejected, if it is."""
         if self._nodes >> slot & 1:
             return None
-        return Rejection(self.plugin, self._why(slot), self._internal_error)
+        return Rejection(self.plugin, self._why(slot))
 
 
-def rejects_everywhere(plugin: Plugin, message: str, *, internal_error: bool = False) -> FixedFilter:
+def rejects_everywhere(plugin: Plugin, message: str) -> FixedFilter:
     """Return a filter that rejects the pod before it considers any node (the scheduler's PreFilter)."""
-    return FixedFilter(plugin, 0, lambda _slot: message, internal_error=internal_error)
+    return FixedFilter(plugin, 0, lambda _slot: message)

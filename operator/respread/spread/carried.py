@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import is_
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
 
 from respread.api.policy import WhenUnsatisfiable
-from respread.cluster.incremental import changed_keys
+from respread.cluster.incremental import are_same, changed_keys
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WorkloadName, workload_of
 from respread.cluster.selectors import Selector
@@ -177,7 +176,7 @@ class LabelSet:
 
     def _is_outdated(self, snapshot: ClusterSnapshot) -> bool:
         """Whether the selector of default constraints may have changed."""
-        return any(not all(map(is_, basis, selector_basis(pod, snapshot))) for pod, basis in self._defaulted)
+        return any(not are_same(basis, selector_basis(pod, snapshot)) for pod, basis in self._defaulted)
 
     def _count(self, difference: Difference) -> bool:
         """Count pods in and out, and return whether the carried groups may have changed."""

@@ -163,7 +163,7 @@ def domain_map(table: NodeTable, group: SpreadGroup) -> DomainMap:
 
 
 def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
-    of_slot: list[str | None] = [domains.of_node.get(name) if name else None for name in table.names]
+    of_slot: list[str | None] = [domains.of_node.get(name) for name in table.names]
     single = len(domains.of_node) == len(domains.nodes)
     eligible = 0
     nodes: dict[str, NodeSet] = {}

@@ -174,7 +174,8 @@ def test_a_pod_with_unreadable_labels_holds_only_the_groups_of_its_namespace() -
 def test_an_unreadable_node_is_a_domain_and_takes_no_pod() -> None:
     strange = node("b1", "b")
     strange["status"]["allocatable"]["cpu"] = "much"
-    reason, message = World(nodes=(node("a1", "a"), strange)).why()
+    another = {**node("a0", "a"), "status": strange["status"]}
+    reason, message = World(nodes=(node("a1", "a"), strange, another)).why()
     assert reason is Reason.NO_FEASIBLE_NODE
     assert "nodes b1" in message
     third = {**strange, "metadata": {**strange["metadata"], "name": "c1", "labels": {ZONE: 7}}}

@@ -36,6 +36,7 @@ from respread.cluster.pod import (
 )
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.node_affinity import matches_node_affinity
+from respread.scheduling.filters.node_resources_fit import shown
 from respread.scheduling.filters.volume_restrictions import disks_conflict
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import PLUGINS, Rejection
@@ -152,6 +153,7 @@ def test_the_reason_names_all_insufficient_resources_with_need_and_free() -> Non
         "4Gi; needs nvidia.com/gpu 1, has 0 free of 0"
     )
     assert reason(wanted, small, there) == [f"NodeResourcesFit: {short}"]
+    assert [shown("memory", 3 << bits) for bits in (0, 10, 20, 30, 40)] == ["3", "3Ki", "3Mi", "3Gi", "3Ti"]
 
 
 def test_a_pod_in_a_resize_counts_with_its_allocated_resources() -> None:

@@ -31,28 +31,25 @@ from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, sp
 # The effective selector
 
 
-def test_match_label_keys_add_the_pods_labels_and_skip_missing_ones() -> None:
-    of = constraint(match_label_keys=("version", "track"))
-    selector = effective_selector(of, Map(app="web", version="v1"))
-    assert str(selector) == "app=web,version=v1"
+MERGED = LabelSelector(Map(app="web"), (LabelSelectorRequirement("version", "In", ("v1",)),))
+WEB_V1 = effective_selector(constraint(match_label_keys=("version",)), Map(app="web", version="v1"))
 
 
-def test_labels_merged_by_the_api_server_are_not_added_twice() -> None:
-    merged = LabelSelector(Map(app="web"), (LabelSelectorRequirement("version", "In", ("v1",)),))
-    twice = effective_selector(constraint(selector=merged, match_label_keys=("version",)), Map(app="web", version="v1"))
-    once = effective_selector(constraint(match_label_keys=("version",)), Map(app="web", version="v1"))
-    assert twice == once
-
-
-def test_an_absent_selector_matches_nothing_even_with_match_label_keys() -> None:
-    of = constraint(selector=None, match_label_keys=("app",))
-    assert effective_selector(of, Map(app="web")) == NOTHING
-
-
-def test_an_empty_selector_with_match_label_keys_is_not_empty() -> None:
-    of = constraint(selector={}, match_label_keys=("app",))
-    assert effective_selector(of, Map()) == Selector((), (), ())
-    assert str(effective_selector(of, Map(app="web"))) == "app=web"
+@pytest.mark.parametrize(
+    ("selector", "keys", "labels", "text", "same"),
+    [
+        (Map(app="web"), ("version", "track"), Map(app="web", version="v1"), "app=web,version=v1", WEB_V1),
+        (MERGED, ("version",), Map(app="web", version="v1"), "app=web,version=v1", WEB_V1),
+        (None, ("app",), Map(app="web"), "<nothing>", NOTHING),
+        ({}, ("app",), Map(), "<everything>", Selector((), (), ())),
+        ({}, ("app",), Map(app="web"), "app=web", None),
+    ],
+)
+def test_match_label_keys_add_what_the_pod_has_once_to_a_selector_that_is_not_absent(
+    selector: Any, keys: tuple[str, ...], labels: Map[str, str], text: str, same: Selector | None
+) -> None:
+    found = effective_selector(constraint(selector=selector, match_label_keys=keys), labels)
+    assert (str(found), found) == (text, found if same is None else same)
 
 
 # Pods and nodes that count

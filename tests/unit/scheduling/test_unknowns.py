@@ -158,6 +158,8 @@ def test_a_daemon_set_pod_fits_only_its_node() -> None:
     prepared = Predictor(ClusterView(world())).prepare(pod("ds-1", "n2", PodSpec(pinned_to_node=True)))
     assert prepared.unknown is None
     assert prepared.feasible_nodes() == ["n2"]
+    why = "NodeAffinity: does not satisfy the node its DaemonSet made it for"
+    assert [str(each) for each in prepared.rejections("n1")] == ["NodeName: the pod names node n2", why]
 
 
 def test_an_error_in_a_filter_ends_the_scheduling_of_the_pod() -> None:
@@ -175,7 +177,7 @@ def test_an_error_in_a_filter_ends_the_scheduling_of_the_pod() -> None:
     )
     prepared = Predictor(ClusterView(snapshot)).prepare(pod("new", "", PodSpec(shared_claims=("data",))))
     (rejection,) = prepared.rejections("n1")
-    assert rejection.internal_error
+    assert rejection.message.endswith("was not made for pod default/other, which is not its owner")
     assert prepared.rejections("n2") == ()
     assert prepared.feasible_nodes() == []
     elsewhere = PodSpec(shared_claims=("data",), node_selector=Map({"kubernetes.io/hostname": "n2"}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from immutables import Map
+from msgspec.structs import replace
 
 from respread.api.fields import LabelSelector, LabelSelectorRequirement, SelectorOperator
 from respread.cluster.objects import Namespace
@@ -38,11 +39,13 @@ def test_the_namespace_selector_bug_applies_to_its_versions(version: str, has_it
     )
 
 
-def answer(version: str, key: str = "team", operator: SelectorOperator = "NotIn") -> PreparedPod:
-    """Prepare a pod with anti-affinity to all namespaces except those of a team, one of whose pods is on the node."""
-    values = ("a",) if operator in {"In", "NotIn"} else ()
-    elsewhere = LabelSelector(match_expressions=(LabelSelectorRequirement(key, operator, values),))
-    term = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="web")), namespace_selector=elsewhere)
+def answer(version: str, operator: SelectorOperator | None = "NotIn") -> PreparedPod:
+    """Prepare a pod with anti-affinity to some namespaces, without an operator that of a team; one has a pod there."""
+    term = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="web")), ("team",))
+    if operator is not None:
+        values = ("a",) if operator in {"In", "NotIn"} else ()
+        elsewhere = LabelSelector(match_expressions=(LabelSelectorRequirement("team", operator, values),))
+        term = replace(term, namespaces=(), namespace_selector=elsewhere)
     team = Namespace(name="team", labels=Map(team="a"))
     there = pod("there", "n1", spec(), namespace="team")
     snapshot = cluster([node("n1")], [there], namespaces=[team, Namespace(name="default")])
@@ -64,7 +67,7 @@ def test_nothing_is_predicted_for_affected_pods_if_the_version_is_unclear(versio
     assert not answer(version).feasible_nodes()
 
 
-@pytest.mark.parametrize("operator", ["In", "Exists"])
-def test_other_selectors_have_the_same_meaning_in_every_version(operator: SelectorOperator) -> None:
+@pytest.mark.parametrize("operator", ["In", "Exists", None])
+def test_other_selectors_have_the_same_meaning_in_every_version(operator: SelectorOperator | None) -> None:
     assert [answer(version, operator=operator).feasible_nodes() for version in ("", "v1.33.0", "v1.36.3")] == [[]] * 3
     assert answer("", operator=operator).unknown is None

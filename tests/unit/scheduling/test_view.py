@@ -107,17 +107,6 @@ def test_a_placed_pod_can_be_evicted() -> None:
     assert feasible(view, of) == ["n1", "n2"]
 
 
-def test_a_view_can_be_restored_to_a_mark() -> None:
-    of = spec(constraint(HOSTNAME))
-    view = ClusterView(cluster([node(name) for name in ("n1", "n2", "n3")], []))
-    view.place(pod("p1", "", of), "n1")
-    mark = view.mark()
-    view.place(pod("p2", "", of), "n2")
-    assert feasible(view, of) == ["n3"]
-    view.revert(mark)
-    assert feasible(view, of) == ["n2", "n3"]
-
-
 def test_evicting_a_terminating_or_unscheduled_pod_changes_nothing() -> None:
     of = spec(constraint(HOSTNAME))
     terminating = pod("p1", "n1", of, deletion_timestamp=NOW)
@@ -137,15 +126,6 @@ def test_a_pod_cannot_be_placed_on_a_node_that_does_not_exist() -> None:
     assert view.mark() == 0
 
 
-def test_a_new_snapshot_discards_the_steps_of_a_view() -> None:
-    of = spec(constraint(HOSTNAME))
-    snapshot = cluster([node("n1"), node("n2")], [])
-    view = ClusterView(snapshot)
-    view.place(pod("p", "", of), "n1")
-    view.advance(snapshot)
-    assert feasible(view, of) == ["n1", "n2"]
-
-
 def test_cached_predictions_survive_steps_and_changes_of_pods() -> None:
     of = spec(constraint(ZONE))
     state = ClusterState(cluster([node("na", "a"), node("nb", "b")], []))
@@ -158,6 +138,7 @@ def test_cached_predictions_survive_steps_and_changes_of_pods() -> None:
     come, elsewhere = pod("p1", "nb", of), pod("p2", "na", of, namespace="other", labels=Map(app="web", new="yes"))
     state.apply("pods", [(come.key, come), (elsewhere.key, elsewhere)])
     view.advance(state.snapshot)
+    assert predictor.prepare(elsewhere) is not prepared
     assert predictor.prepare(new) is prepared
     assert prepared.feasible_nodes() == ["na"]
 
@@ -244,6 +225,9 @@ def test_terms_that_have_not_changed_are_not_gone_through_again() -> None:
     assert prepared.feasible_nodes() == ["n1"]
     view.revert(mark)
     assert prepared.feasible_nodes() == ["n1", "n2"]
+    kept = view.terms.kept
+    view.place(pod("another", "", repelling), "n2")
+    assert view.terms.kept == kept
 
 
 def _one_off(name: str) -> Pod:

@@ -24,6 +24,7 @@ from respread.prevention.ranks import evictions_needed
 from respread.prevention.replica_set import ReplicaSetPods, layout_of, tallies_of
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.counts import LiveCounts
 from respread.spread.group import SpreadGroup, domain_map
 from respread.spread.index import SpreadIndex
 from tests.eviction_moves import move
@@ -124,6 +125,22 @@ def test_the_search_has_them(case: Case) -> None:
 
 
 @each_case
+def test_the_effect_of_a_pod_more_or_less_is_known_beforehand(case: Case) -> None:
+    counts = dict(zip("abcdef", case.counts, strict=False))
+    for domain, by in product(counts, (1, -1)):
+        live, then = LiveCounts(dict(counts), case.group.levels), {**counts, domain: counts[domain] + by}
+        if then[domain] >= 0:
+            effect = (live.effect_of_adding if by > 0 else live.effect_of_taking)(counts[domain])
+            live.change(domain, by)
+            expected = case.group.key.counts(then, len(then))
+            assert (case.excess + effect, live.excess, live.levels) == (
+                expected.excess,
+                expected.excess,
+                expected.levels,
+            )
+
+
+@each_case
 def test_a_plan_restores_what_is_above_max_skew(case: Case) -> None:
     plan = plan_cluster(case.snapshot, [POLICY], now=NOW)
     assert bool(plan.moves or plan.blocked) == (case.excess > 0)
@@ -210,4 +227,5 @@ def test_a_group_has_the_templates_of_its_pods_also_if_only_a_template_has_chang
         spread = index.update(cluster(nodes, [pod(f"web-{number}", "a1", template) for number in range(3)]))
         (group,) = spread.groups.values()
         assert [each.spec for each in group.carriers] == [template]
-    assert index.update(cluster(nodes, [])).groups == {}
+    for left in ([pod("web-0", "a1", after, phase="Succeeded")], [pod("web-0", "a1", before)], []):
+        assert bool(index.update(cluster(nodes, left)).groups) == any(not each.finished for each in left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -158,6 +159,9 @@ def test_groups_follow_changes_of_services_and_owners(owner: str) -> None:
     other = Workload(namespace="default", name="web", selector=LabelSelector(match_labels=Map(app="web", tier="x")))
     state.apply(resource, [(OWNER.key, other)])
     check("app=web,tier=x")
+    state.apply("services", [(service.key, None)])
+    for each in ("replicasets", "statefulsets", "replicationcontrollers"):  # so that all of them have changed
+        state.apply(each, [(ObjectKey("default", "new"), msgspec.structs.replace(other, name="new"))])
     state.apply(resource, [(OWNER.key, None)])
     check(None)
 

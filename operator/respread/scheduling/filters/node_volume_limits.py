@@ -47,9 +47,7 @@ class NodeVolumeLimits:
         doubtful = self._attachments.failing()
         if any(volume.error for volume in self._volumes):
             doubtful = self._attachments.with_csi_node()
-        return node_set(
-            [slot for slot in slots_of(doubtful) if (no := self.reject(slot)) is not None and no.internal_error]
-        )
+        return node_set([slot for slot in slots_of(doubtful) if self.reject(slot) is not None])
 
     def reject(self, slot: int) -> Rejection | None:
         """Return which driver's limit would be exceeded, and the limit."""
@@ -58,13 +56,13 @@ class NodeVolumeLimits:
         for volume in self._volumes:
             if volume.counts_on(csi_node):
                 if volume.error:
-                    return Rejection(self.plugin, volume.error, internal_error=True)
+                    return Rejection(self.plugin, volume.error)
                 wanted.add((volume.driver, volume.handle))
         if csi_node is None or not csi_node.volume_limits or not wanted:
             return None
         attached = self._attachments.on(slot)
         if attached.error:
-            return Rejection(self.plugin, attached.error, internal_error=True)
+            return Rejection(self.plugin, attached.error)
         for driver, more in Counter(driver for driver, _ in wanted - attached.volumes).items():
             limit = csi_node.volume_limits.get(driver)
             has = attached.by_driver[driver]
@@ -82,7 +80,7 @@ def prepare(attachments: Attachments, snapshot: ClusterSnapshot, pod: Pod) -> Fi
         if claim is None:
             return rejects_everywhere("NodeVolumeLimits", not_found(name))
         if ephemeral and not was_made_for(claim, pod):
-            return rejects_everywhere("NodeVolumeLimits", not_made_for(name, pod), internal_error=True)
+            return rejects_everywhere("NodeVolumeLimits", not_made_for(name, pod))
         if (volume := volume_of(snapshot, claim)) is not None:
             volumes.append(volume)
     volumes.extend(inline_volumes(pod))

@@ -38,7 +38,7 @@ class SpreadScores(msgspec.Struct, frozen=True):
     raw: Sequence[int]
     """In the order of `slots`; lower is better."""
     normalized: Sequence[int]
-    """In the order of `slots`, 0 to 100; higher is better."""
+    """In the order of `slots`, 0 to 100; higher is better, and the best has 100."""
     ignored: NodeSet
     """Feasible nodes without one of the topology keys. Both of their scores are 0."""
 

@@ -81,7 +81,7 @@ class VolumeBinding:
         """Return the first claim that is not satisfied."""
         for each in self._bound:
             if each.failing >> slot & 1 and each.volume.migrated is not None:
-                return Rejection(self.plugin, each.volume.migrated.error, internal_error=True)
+                return Rejection(self.plugin, each.volume.migrated.error)
             if not each.nodes >> slot & 1:
                 return Rejection(
                     self.plugin, f"volume {each.volume.name} of claim {each.claim} can't be reached (its node affinity)"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import is_
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 from immutables import Map
 
-from respread.cluster.incremental import changed_keys
+from respread.cluster.incremental import are_same, changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -82,13 +81,12 @@ class ClusterView:
         state = self.table.state
         if snapshot.nodes is not before.nodes:
             self._advance_nodes(before)
-        if snapshot.pods_by_node is not before.pods_by_node:
-            names = changed_keys(before.pods_by_node, snapshot.pods_by_node)
-            self._advance_pods((name, slot) for name in names if (slot := self.table.slot_of.get(name)) is not None)
+        names = changed_keys(before.pods_by_node, snapshot.pods_by_node)
+        self._advance_pods((name, slot) for name in names if (slot := self.table.slot_of.get(name)) is not None)
         if snapshot.unread is not before.unread or self.table.state is not state:
             self.uncertain = _uncertain(self.table, snapshot)
         self._nominated = None
-        if self.table.state is not state or not all(map(is_, storage_of(snapshot), storage_of(before))):
+        if self.table.state is not state or not are_same(storage_of(snapshot), storage_of(before)):
             self._attachments = None
 
     @property
@@ -123,20 +121,19 @@ class ClusterView:
             self._set_pods(slot, _NO_PODS)
             self.free.set_allocatable(slot, before.nodes[name].allocatable, Map())
             self.table.remove(name)
-        added: list[tuple[str, int]] = []
+        changed: list[tuple[str, int]] = []
         for name, node in sorted(nodes.items()):  # the same plan in every process
             old = before.nodes.get(name)
             if old is node:
                 continue
             slot = self.table.put(node)
             self.free.set_allocatable(slot, Map() if old is None else old.allocatable, node.allocatable)
-            if old is None:
-                added.append((name, slot))
+            changed.append((name, slot))
         if self.table.state is not state:
             self.pods.forget_domains()
             self.terms.forget_domains()
         self._pods_on.extend([_NO_PODS] * (len(self.table.names) - len(self._pods_on)))
-        self._advance_pods(added)
+        self._advance_pods(changed)
 
     def _advance_pods(self, nodes: Iterable[tuple[str, int]]) -> None:
         pods_by_node, pods_on = self.snapshot.pods_by_node, self._pods_on
@@ -197,7 +194,7 @@ class ClusterView:
         """
         slot = self.table.slot_of[node]
         placed = msgspec.structs.replace(
-            pod, node_name=node, phase="Pending", ready=False, deletion_timestamp=None, held_requests=None
+            pod, node_name=node, phase="Pending", deletion_timestamp=None, held_requests=None
         )
         self._count(placed, slot, 1, terminating=False)
         self._steps.append(("place", placed, slot))

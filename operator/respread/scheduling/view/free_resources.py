@@ -91,8 +91,7 @@ class FreeResources:
     def set_allocatable(self, slot: int, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         """Take over a changed allocatable amount of a node."""
         for name in {*before, *after}:
-            if change := after.get(name, 0) - before.get(name, 0):
-                self.of(name).change(slot, change)
+            self.of(name).change(slot, after.get(name, 0) - before.get(name, 0))
 
     def take(self, slot: int, requests: Resources, times: int = 1) -> None:
         """Add a pod's requests, or remove them with -1 times."""
@@ -101,10 +100,10 @@ class FreeResources:
             amounts.change(slot, -times * amount)
 
     def _share(self, requests: Resources) -> tuple[tuple[FreeAmounts, int], ...]:
-        """Return what a pod with these requests uses of each resource, without zeros, its place as a pod first."""
+        """Return what a pod with these requests uses of each resource, its place as a pod first."""
         shares = (
             (self.of(POD_SLOTS), 1),
-            *((self.of(name), amount) for name, amount in sorted(requests.items()) if amount and name != POD_SLOTS),
+            *((self.of(name), amount) for name, amount in sorted(requests.items()) if name != POD_SLOTS),
         )
         self._shares_kept += len(shares)
         self._shares[id(requests)] = (requests, shares)  # Keep the map alive, so that its id stays unique.

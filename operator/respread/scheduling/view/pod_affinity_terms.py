@@ -104,7 +104,7 @@ class ExistingTerms:
 
 
 class Repelling:
-    """The terms among them that repel one pod."""
+    """The terms among them that repel one pod, while the nodes stay the same."""
 
     __slots__ = ("_existing", "_found", "_nodes", "_pod", "_seen")
 
@@ -115,8 +115,8 @@ class Repelling:
         self._pod = (namespace, namespace_labels, labels)
         self._seen = {(where, *label): 0 for label in (*labels.items(), ("", "")) for where in (namespace, None)}
         self._found: dict[FiledTerms, list[tuple[str, NodeTally]]] = {}
-        self._nodes: dict[FiledTerms, tuple[int, object, NodeSet]] = {}
-        """For each place the nodes, and the number of changes and the state of the nodes at that time."""
+        self._nodes: dict[FiledTerms, tuple[int, NodeSet]] = {}
+        """For each place the nodes, and the number of changes at that time."""
 
     def terms(self) -> Iterator[tuple[str, NodeTally]]:
         """Yield the topology key of each, and the number of pods of each node that have it."""
@@ -131,13 +131,13 @@ class Repelling:
         repelling = 0
         for place, found in self._places():
             known = self._nodes.get(place)
-            if known is None or known[0] != place.changes or known[1] is not table.state:
+            if known is None or known[0] != place.changes:
                 nodes = 0
                 for key, tally in found:
                     if tally.counts:
                         nodes |= domain_counts(table, tally, key, table.every).occupied_nodes()
-                known = self._nodes[place] = place.changes, table.state, nodes
-            repelling |= known[2]
+                known = self._nodes[place] = place.changes, nodes
+            repelling |= known[1]
         return repelling
 
     def _places(self) -> Iterator[tuple[FiledTerms, list[tuple[str, NodeTally]]]]:

@@ -195,7 +195,7 @@ class Attachments:
 
 def volume_of(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> AttachableVolume | None:
     """Return the volume of a claim, or the one that its class would provision; None if no CSI driver is involved."""
-    volume = snapshot.persistent_volumes.get(claim.volume_name) if claim.volume_name else None
+    volume = snapshot.persistent_volumes.get(claim.volume_name)
     if volume is None:
         return _volume_to_be(snapshot, claim)
     if volume.csi_driver and volume.csi_volume_handle:
