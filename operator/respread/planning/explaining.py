@@ -106,12 +106,9 @@ def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tu
     by_weight = sorted(
         by_reason.items(), key=lambda each: (each[0] is Reason.GROUP_TOO_LARGE, len(each[1])), reverse=True
     )
-    most_first = [pods for _, pods in by_weight]
-    return Held(
-        most_first[0][0][1].reason,
-        f"no pod in {listed(overfull)} may be evicted: {'; '.join(map(_for_all, most_first[:_REASONS_SHOWN]))}",
-        named=most_first[0][0][1].named,
-    )
+    reason, ((_, first), *_) = by_weight[0]
+    why = "; ".join(_for_all(pods) for _, pods in by_weight[:_REASONS_SHOWN])
+    return Held(reason, f"no pod in {listed(overfull)} may be evicted: {why}", named=first.named)
 
 
 def _for_all(held: Sequence[tuple[Pod, Held]]) -> str:

@@ -152,6 +152,11 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             words="label the nodes with topology.kubernetes.io/zones, or",
         ),
     },
+    AuditRule.MIN_DOMAINS_IGNORED: {
+        "minDomains of a soft constraint": Case(
+            spec(constraint(min_domains=2, **SOFT)), words="and the API server refuses", patch=("minDomains", None)
+        )
+    },
     AuditRule.NO_ELIGIBLE_NODE: {
         **{
             f"no node for the pods has the {'key' if len(constraints) == 1 else 'keys'}": Case(
@@ -490,11 +495,12 @@ def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cur
         assert found.cure.startswith("change the pods' affinity to other pods, which keeps them from b, c")
         assert [each.path.rpartition("/")[2] for each in found.patch] == patch
     with_port = spec(constraint(), host_ports=(HostPort("TCP", 80),))
-    taken = pods({"c1": 1}, spec(host_ports=(HostPort("TCP", 80),)), prefix="other", labels=Map(app="other"))
-    there = [*pods({"a1": 1, "b1": 1}, with_port), *taken]
-    without_port = pod("other-late", "", spec(constraint()))
-    found = found_now([*zones(), node("a2", "a")], [*there, pod("late", "", with_port), without_port])[ZONE]
+    taken = pods({"c1": 1, "c2": 1}, spec(host_ports=(HostPort("TCP", 80),)), prefix="other", labels=Map(app="other"))
+    waiting = [pod("late", "", with_port), pod("other-late", "", spec(constraint()))]
+    there = [*pods({"a1": 1, "b1": 1}, with_port), *taken, *waiting]
+    found = found_now([*zones(), node("a2", "a"), node("c2", "c")], there)[ZONE]
     assert found.cure.startswith("add nodes in c, because each takes only one pod with the port")
+    assert "no node there takes one (c1 other pods" in found.message
 
 
 def applied(spec_of_pod: dict[str, Any], finding: Finding) -> dict[str, Any]:

@@ -201,6 +201,8 @@ def test_default_constraints_let_only_one_go_if_a_node_lacks_a_label() -> None:
     """The scheduler scores such a node by the other default constraint alone."""
     plan = planned_by_default([*zones("abc", 6), node("d0", None)], of_web({"a": 36}, 6))
     assert at_once(plan)[0] == 1
+    assert (waits := plan.moves[1].waits) is not None
+    assert "the move before it has a node: that several at once are safe can't be proven" in waits.message
 
 
 @pytest.mark.parametrize("key", [HOSTNAME, "rack"])
@@ -459,7 +461,10 @@ def test_moves_that_may_lower_the_minimum_of_one_of_two_constraints_are_not_made
     assert at_once(planned(nodes, web)) == (6, 6), "one of each node of zone a"
     kept = {"annotations": Map({"respread.dev/evict": "never"})}
     of_three = [each if each.node_name in ("a0", "a1", "a2") else msgspec.structs.replace(each, **kept) for each in web]
-    assert at_once(planned(nodes, of_three)) == (5, 6)
+    plan = planned(nodes, of_three)
+    assert at_once(plan) == (5, 6)
+    assert (waits := plan.moves[-1].waits) is not None
+    assert waits.message.endswith("until the replacements of the moves before it have a node: it is safe only then")
 
 
 def test_replacements_on_their_way_count_wherever_they_land() -> None:

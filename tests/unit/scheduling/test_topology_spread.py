@@ -23,7 +23,6 @@ from respread.scheduling.filters.topology_spread import (
 )
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import domains_of, eligibility_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
@@ -204,14 +203,6 @@ def test_a_pod_that_fits_no_node_has_no_likely_domain() -> None:
     of = spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000))
     view = ClusterView(cluster([node("n1", "a")], []))
     assert possible_and_likely(Predictor(view).prepare(pod("new", "", of)), ZONE) == (set(), set())
-
-
-def test_an_unknown_rule_leaves_no_possible_domain() -> None:
-    prepared = Predictor(ClusterView(cluster([node("n1")], []))).prepare(
-        pod("new", "", PodSpec(scheduler_name="volcano"))
-    )
-    assert isinstance(prepared.unknown, Unknown)
-    assert prepared.feasible_nodes() == []
 
 
 def test_scores_follow_the_documented_formula() -> None:

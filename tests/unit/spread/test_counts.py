@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from math import inf, isinf
 from typing import Final, NamedTuple
@@ -220,12 +221,13 @@ def test_a_leaving_node_is_waited_for_if_what_is_left_holds(
     assert bool(plan.moves) != waits
 
 
-def test_a_group_has_the_templates_of_its_pods_also_if_only_a_template_has_changed() -> None:
+def test_a_group_follows_pods_of_which_some_have_another_template_and_some_are_new() -> None:
     before, after = spec(constraint()), spec(constraint(), requests=Map(cpu=200))
     index, nodes = SpreadIndex(), [node("a1", "a"), node("b1", "b")]
-    for template in (before, after):
-        spread = index.update(cluster(nodes, [pod(f"web-{number}", "a1", template) for number in range(3)]))
+    for template, on in ((before, ["a1"] * 3), (after, ["a1"] * 3), (after, ["a1", "a1", "a1", "b1"])):
+        spread = index.update(cluster(nodes, [pod(f"web-{number}", name, template) for number, name in enumerate(on)]))
         (group,) = spread.groups.values()
         assert [each.spec for each in group.carriers] == [template]
+        assert group.counts == Counter(name[0] for name in on)
     for left in ([pod("web-0", "a1", after, phase="Succeeded")], [pod("web-0", "a1", before)], []):
         assert bool(index.update(cluster(nodes, left)).groups) == any(not each.finished for each in left)

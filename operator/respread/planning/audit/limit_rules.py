@@ -187,7 +187,7 @@ _CURES: Final[Mapping[Plugin, str]] = {
 def _full_domains(
     subject: Subject, group: SpreadGroup, pod: PreparedPod, limit: int, allowed: Sequence[str]
 ) -> Finding:
-    node, there = min(group.domains.nodes[allowed[0]]), listed(allowed)
+    node, there = group.domains.nodes[allowed[0]][0], listed(allowed)
     why = next((each for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), None)
     message = (
         f"only {there} may have another pod, and no node there takes one ({node} {why.message if why else ''}); all "
