@@ -33,8 +33,6 @@ def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
 
     The groups of a pod's namespace may count the pod, and a node may be a domain of any group.
     """
-    if not snapshot.unread:
-        return {}
     found: dict[str, Held] = {}
     for resource in ("pods", "nodes"):
         for key, each in snapshot.unread.get(resource, Map()).items():
