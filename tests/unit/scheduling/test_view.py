@@ -28,19 +28,6 @@ def feasible(view: ClusterView, wanted: PodSpec, **fields: Any) -> list[str]:
     return sorted(Predictor(view).prepare(pod("new", "", wanted, **fields)).feasible_nodes())
 
 
-def test_an_eviction_reduces_the_spread_counts() -> None:
-    of = spec(constraint(ZONE))
-    there = [pod("a1", "na", of), pod("a2", "na", of), pod("b1", "nb", of)]
-    view = ClusterView(cluster([node("na", "a"), node("nb", "b")], there))
-
-    assert feasible(view, of) == ["nb"]
-    view.evict(there[2])
-    assert feasible(view, of) == ["nb"]
-    view.evict(there[0])
-    view.evict(there[1])
-    assert feasible(view, of) == ["na", "nb"]
-
-
 @pytest.mark.parametrize(
     ("held", "wanted"),
     [
