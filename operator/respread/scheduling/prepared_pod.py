@@ -66,8 +66,8 @@ class PreparedPod:
         for each in self._filters:
             if each.plugin in _STATIC:
                 self.statically_feasible = each.admit(self.statically_feasible)
-        quick = [each for each in self._filters if each.plugin not in _STATIC and each.plugin not in _COSTLY]
-        self._changing = (*quick, *(each for each in self._filters if each.plugin in _COSTLY))
+        changing = [each for each in self._filters if each.plugin not in _STATIC]
+        self._changing = sorted(changing, key=lambda each: each.plugin in _COSTLY)  # the quick ones first
 
     # Which nodes
 

@@ -91,6 +91,9 @@ def test_a_node_counts_by_its_keys_and_the_two_policies() -> None:
     assert counting(constraint()) == {each.name for each in nodes} - {"plain"}
     assert counting(constraint(node_taints_policy="Honor")) == {"wanted", "empty zone", "PreferNoSchedule"}
     assert not counting(constraint(), constraint("rack"))
+    honor = constraint(node_taints_policy="Honor")
+    for_a_time = spec(node_selector=of.node_selector, tolerations=(Toleration("a", "Exists", toleration_seconds=60),))
+    assert eligibility_of(of, honor, [honor]) == eligibility_of(for_a_time, honor, [honor])
 
 
 # The effective constraints

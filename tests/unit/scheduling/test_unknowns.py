@@ -82,10 +82,10 @@ def test_the_claims_of_a_new_pod_are_unknown_before_it_has_a_name() -> None:
     snapshot = world(persistentvolumeclaims=claims, persistentvolumes=[PersistentVolume(name="pv")])
     of = PodSpec(stateful_claims=("data",))
     assert unknown(pod("web-0", "", of), snapshot) is None
-    named = unknown(pod("", "", of), snapshot)
-    assert named is not None
-    assert named.message == "the new pod gets claims of its own, which do not exist yet"
-    assert unknown(pod("", "", PodSpec(ephemeral_volumes=("scratch",))), snapshot) is not None
+    for new in (of, PodSpec(ephemeral_volumes=("scratch",))):
+        named = unknown(pod("", "", new), snapshot)
+        assert named is not None
+        assert named.message == "the new pod gets claims of its own, which do not exist yet"
 
 
 EVERYWHERE = PodSpec(pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(), namespace_selector=LabelSelector()),))
