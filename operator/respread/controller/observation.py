@@ -144,7 +144,8 @@ class Observer:
         journal, follow_up = self._acting.journal, self._acting.follow_up
         if not stopping:
             follow_up.look_after(snapshot)
-            follow_up.find_out()
+            if leads:
+                follow_up.find_out()
         before = journal.ledger
         if leads and before.unmade and not stopping and why_stale(self._informers.health.ages_seconds()) is None:
             ask_again(self._acting, snapshot, spread, policies)

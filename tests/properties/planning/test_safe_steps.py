@@ -96,7 +96,7 @@ def test_a_step_of_several_pods_is_safe_if_all_its_courses_are(part: int) -> Non
     try_on(crowded_worlds(TINY), 80, part, _pairs_equal_the_model)
 
 
-def test_nodes_are_told_apart_by_the_zone_and_the_room_that_the_other_replacement_of_a_step_finds() -> None:
+def test_nodes_are_told_apart_by_what_the_other_replacement_of_a_step_finds_and_pods_by_namespace() -> None:
     web = (("app", "web"),)
     hosts = [
         Host({HOSTNAME: f"n{at}", "zone": zone, "rack": f"r{at}"}, room=room)
@@ -107,7 +107,9 @@ def test_nodes_are_told_apart_by_the_zone_and_the_room_that_the_other_replacemen
         Shape({"app": "web"}, (Rule("rack", 1, web),)),
     )
     world = World(tuple(hosts), shapes, (Place(0, 1), Place(1, 0), Place(0, 0)))
-    try_on(st.just(world), 1, 0, _pairs_equal_the_model)
+    of_two = tuple(shapes[1]._replace(namespace=name) for name in ("default", "other"))  # with the same labels
+    for each in (world, world._replace(shapes=of_two, pods=(Place(1, 0), Place(1, 0), Place(0, 1)))):
+        try_on(st.just(each), 1, 0, _pairs_equal_the_model)
 
 
 @pytest.mark.parametrize("part", PARTS)
