@@ -182,27 +182,27 @@ AT = "2026-11-21T10:00:00Z"
     [
         ("Rollout", {}, {}, ""),
         *(
-            ("Rollout", {}, {"observedGeneration": observed}, "InMotion: Rollout web has changed")
+            ("Rollout", {}, {"observedGeneration": observed}, "InMotion: Rollout web has changed…")
             for observed in ("0", "", "6d5f7c9b4", "-1", "²", "9" * 5000)
         ),
-        ("Rollout", {}, {"currentPodHash": "7e", "updatedReplicas": 1}, "InMotion: Rollout web is being rolled out,"),
-        ("Rollout", {}, {"replicas": 4}, "InMotion: Rollout web is being rolled out: 1 of its pods are of an older"),
-        ("Rollout", {}, {"replicas": 6}, "InMotion: Rollout web is being rolled out: 3 of its pods are of an older"),
-        ("Rollout", {"restartAt": AT}, {}, "InMotion: Rollout web is restarting its pods"),
+        ("Rollout", {}, {"currentPodHash": "7e", "updatedReplicas": 1}, "InMotion: Rollout web is being rolled out,…"),
+        ("Rollout", {}, {"replicas": 4}, "InMotion: Rollout web is being rolled out: 1 of its pods are of an older…"),
+        ("Rollout", {}, {"replicas": 6}, "InMotion: Rollout web is being rolled out: 3 of its pods are of an older…"),
+        ("Rollout", {"restartAt": AT}, {}, "InMotion: Rollout web is restarting its pods (spec.restartAt)"),
         ("Rollout", {"restartAt": AT}, {"restartedAt": AT}, ""),
-        ("Rollout", {"replicas": 5}, {}, "InMotion: Rollout web wants 5 pods and has told its ReplicaSet web-1 3"),
+        ("Rollout", {"replicas": 5}, {}, "InMotion: Rollout web wants 5 pods and has told its ReplicaSet web-1 3…"),
         ("CloneSet", {}, {}, ""),
         ("CloneSet", {}, {"updatedReplicas": 1, "updateRevision": "web-2"},
          "InMotion: CloneSet web is being rolled out: 2 of its pods are of an older revision"),
         # After a rollback, the revisions are equal before all of its pods are of that one, and the other way round.
-        ("CloneSet", {}, {"updatedReplicas": 2}, "InMotion: "),
-        ("CloneSet", {}, {"updateRevision": "web-2"}, "InMotion: "),
+        ("CloneSet", {}, {"updatedReplicas": 2}, "InMotion: …"),
+        ("CloneSet", {}, {"updateRevision": "web-2"}, "InMotion: …"),
         *(
-            ("CloneSet", {"updateStrategy": keeps}, {"updatedReplicas": 1, "updateRevision": "web-2"}, "ProtectedPod: ")
+            ("CloneSet", {"updateStrategy": keeps}, {"updatedReplicas": 1, "updateRevision": "web-2"}, "ProtectedPod:…")
             for keeps in ({"partition": 2}, {"partition": "50%"}, {"paused": True})
         ),
         ("CloneSet", {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}, {},
-         "UnknownReplacement: CloneSet web has volumeClaimTemplates"),
+         "UnknownReplacement: CloneSet web has volumeClaimTemplates…"),
         ("Deployment", {}, {"updatedReplicas": 3}, ""),
         ("Deployment", {"paused": True}, {"updatedReplicas": 3}, ""),
         ("Deployment", {}, {"replicas": 2, "updatedReplicas": 2}, ""),  # without a pod that Respread evicted
@@ -212,7 +212,7 @@ AT = "2026-11-21T10:00:00Z"
          ("ProtectedPod: Deployment web is paused in the middle of a rollout, 3 of its pods are of an older template: "
           "resume it, or roll it back")),
         ("Deployment", {"replicas": 5}, {"updatedReplicas": 3},
-         "InMotion: Deployment web wants 5 pods and has told its ReplicaSet web-1 3"),
+         "InMotion: Deployment web wants 5 pods and has told its ReplicaSet web-1 3…"),
     ],
 )  # fmt: skip
 def test_a_controller_is_at_rest_once_all_of_its_pods_are_of_its_template(
@@ -221,7 +221,8 @@ def test_a_controller_is_at_rest_once_all_of_its_pods_are_of_its_template(
     top = controller(3, "web", spec=spec, status={**UNCHANGED[kind], **status})
     of_kind: dict[str, Any] = {"kind": kind} if kind == "CloneSet" else {kind.lower(): top}
     held = at_rest(reading(top if kind == "CloneSet" else controller(3), listed(*ALL), **of_kind))
-    assert words(held).startswith(said) if said else held is None
+    found = "" if held is None else words(held)
+    assert found.startswith(said[:-1]) if said.endswith("…") else found == said
 
 
 class TestStatefulSet:
