@@ -118,7 +118,7 @@ def replacement_of(pod: Pod) -> Pod:
     """
     name = pod.name if is_replaced_when_gone(pod) else ""
     return msgspec.structs.replace(
-        pod, name=name, uid="", node_name="", nominated_node_name="", phase="Pending", held_requests=None
+        pod, name=name, uid="", node_name="", nominated_node_name="", phase="Pending", ready=False, held_requests=None
     )
 
 

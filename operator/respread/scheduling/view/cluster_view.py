@@ -194,7 +194,7 @@ class ClusterView:
         """
         slot = self.table.slot_of[node]
         placed = msgspec.structs.replace(
-            pod, node_name=node, phase="Pending", deletion_timestamp=None, held_requests=None
+            pod, node_name=node, phase="Pending", ready=False, deletion_timestamp=None, held_requests=None
         )
         self._count(placed, slot, 1, terminating=False)
         self._steps.append(("place", placed, slot))
