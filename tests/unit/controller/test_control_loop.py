@@ -20,6 +20,7 @@ from respread.cluster.objects import Namespace
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
+from respread.controller.follow_up import OWED_SECONDS
 from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.journal import Journal
@@ -320,14 +321,17 @@ def test_time_without_the_cpu_is_not_computing_time() -> None:
     assert thread.take_seconds() < 0.25
 
 
-async def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
+@pytest.mark.parametrize("term", [1, 2])
+async def test_stopping_ends_the_loop_at_once_and_no_move_and_no_term_begins(term: int) -> None:
     loop = Loop()
     running = asyncio.create_task(loop.loop.run())
     await asyncio.sleep(0.2)
     assert not running.done()
+    before, loop.term = loop.requests.lists, term
     loop.loop.stop()
     async with asyncio.timeout(BEAT_SECONDS / 2):
         await running
+    assert loop.requests.lists == before > 0
 
 
 @pytest.mark.parametrize("how", ["computes", "waits"])
@@ -404,6 +408,22 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     assert len(loop.journal.ledger) == 0  # the new leader knows the outcome from the record
     outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed(*, leads: bool) -> None:
+    loop, owed = Loop(), move("web")
+    snapshot = cluster([], [owed.pod])
+    loop.parts.informers.state.apply("pods", snapshot.pods.items())
+    await loop.loop.reconcile()
+    send(loop.journal, owed, snapshot)
+    loop.journal.owed(owed, snapshot)
+    loop.leads = leads
+    loop.seconds += OWED_SECONDS
+    before = loop.requests.lists
+    await loop.loop.reconcile()
+    await asyncio.sleep(0.1)
+    assert (loop.requests.lists > before) is leads
 
 
 async def test_each_plan_reaches_the_room_loop_and_ends_the_lag_of_what_it_has_seen() -> None:

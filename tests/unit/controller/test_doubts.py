@@ -160,6 +160,8 @@ def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
     assert leader.counted == (1, 1)
     assert leader.journal.resolve(doubt, made=False)
     assert leader.counted == (0, 0)
+    leader.journal.take_over(Ledger(), ())
+    assert not leader.journal.resolve(doubt, made=True), "another leader has found it out"
 
 
 def test_the_first_of_two_doubts_is_due_first() -> None:

@@ -38,6 +38,7 @@ from respread.eviction.answers import Answer
 from respread.eviction.limiter import Limiters, bounding
 from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.holds.backoff import Breakers
+from respread.holds.refusals import PAUSE
 from respread.kube.events import Event
 from respread.moves.entry import UNCONFIRMED_SECONDS, Outcome
 from respread.planning.plan import Move
@@ -351,14 +352,31 @@ def test_nothing_is_sent_before_a_controller_has_observed_its_spec(observed: dic
     assert made is (observed == {"observedGeneration": 1})
 
 
-async def test_nothing_is_sent_for_a_policy_that_is_paused_since_the_plan() -> None:
-    world, moves = Cluster(policy(limits={"failuresInARow": 1})), [move(A)]
+def pause(acting: Acting) -> None:
+    failed = Breakers().failed("default", WorkloadName("Deployment", "default", "api"), 1, NOW.timestamp())
+    acting.journal.history.breakers = failed
+
+
+@pytest.mark.parametrize(("before", "sent"), [(0, 0), (1, 1), (2, 2), (3, 4)])
+async def test_only_the_rest_of_a_begun_step_is_sent_once_its_policy_is_paused(before: int, sent: int) -> None:
+    """Before that, so many requests arrived. There are two dry runs, then two evictions."""
+    world, step = Cluster(policy(limits={"failuresInARow": 1})), [move(each, component=1) for each in (A, B)]
+    arrived: list[str] = []
     async with world.acting() as acting:
-        failed = Breakers().failed("default", WorkloadName("Deployment", "default", "api"), 1, NOW.timestamp())
-        acting.journal.history.breakers = failed
-        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-    held = acting.holds.refusals.why_not_chosen(moves[0])
-    assert (held and held.reason, world.asked) == (Reason.PAUSED, [])
+
+        async def accepted(request: web.Request) -> web.StreamResponse:
+            arrived.append(request.path)
+            if len(arrived) == before:
+                pause(acting)
+            return web.json_response({}, status=201)
+
+        for each in step:
+            world.stub.on("POST", f"/pods/{each.pod.name}/eviction", accepted)
+        if not before:
+            pause(acting)
+        await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
+    held = acting.holds.refusals.why_not_chosen(step[0])
+    assert (held and held.reason, len(arrived)) == (None if sent == 4 else Reason.PAUSED, sent)
 
 
 def test_a_refusal_is_counted_only_in_the_metric() -> None:
@@ -373,11 +391,18 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "leads"),
-    [(429, Reason.HELD_BY_BUDGET, True), (404, None, True), (201, Reason.NOT_LEADING, False)],
+    ("status", "reason", "leads", "pods"),
+    [
+        (429, Reason.HELD_BY_BUDGET, True, (A,)),
+        (429, Reason.HELD_BY_BUDGET, True, (A, B)),  # after a dry run
+        (404, None, True, (A,)),
+        (201, Reason.NOT_LEADING, False, (A,)),
+    ],
 )
-async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reason | None, *, leads: bool) -> None:
-    world = Cluster(policy())
+async def test_a_refused_pod_is_not_asked_for_again_at_once(
+    status: int, reason: Reason | None, pods: tuple[Pod, ...], *, leads: bool
+) -> None:
+    world, step = Cluster(policy()), [move(each, component=1) for each in pods]
     refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=status))
     async with world.acting() as acting:
@@ -385,10 +410,13 @@ async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason:
         await acting.statuses.write([told], world.seconds)
         assert not acting.statuses.any_due([world.present], world.seconds)
         world.leads = leads
-        await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
-    held = acting.holds.refusals.why_not_chosen(move(A))
+        await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
+    held = acting.holds.refusals.why_not_chosen(step[0])
     assert (held and held.reason) is reason
-    assert acting.statuses.any_due([world.present], world.seconds) is leads, "its record still counts the move"
+    is_recorded = leads and len(pods) == 1
+    assert acting.statuses.any_due([world.present], world.seconds) is is_recorded, "its record still counts the move"
+    world.seconds += PAUSE.longest_seconds
+    assert (acting.holds.refusals.why_not(A, ()) is not None) is (status == 429), "until a budget changes"
 
 
 @pytest.mark.parametrize(("status", "evicted"), [(429, []), (404, ["b"])])
@@ -462,15 +490,16 @@ def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> No
 async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
     others: int, seconds: float, asked: int
 ) -> None:
-    world = Cluster(policy())
+    world = Cluster(policy(limits={"failuresInARow": 1}))
     world.stub.on("POST", EVICTION, dropping)
     nodes = [node("node-1", "a"), node("node-2", "b")]
     spread = spread_of(cluster(nodes, pods({"node-1": others}, spec(constraint()))))
     async with world.acting() as acting:
         moves = [move(A, groups=tuple(spread.groups))]
         await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-        assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
+        assert acting.next_look() == world.seconds + UNANSWERED_SECONDS
         assert acting.uncertain  # the Lease is not released
+        pause(acting)  # which is for what is not begun
         world.seconds += seconds
         ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
         while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
@@ -501,7 +530,7 @@ async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
     world.stub.on("POST", EVICTION, dropping)
     async with world.acting() as acting:
         await world.give_up_on(acting, moves)
-        world.seconds = acting.journal.ledger.next_due()
+        world.seconds = acting.next_look()
 
         async def read(request: web.Request) -> web.StreamResponse:
             if is_chosen_again:
@@ -531,6 +560,7 @@ async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late
         world.seconds += LATE_SECONDS
         world.parts.informers.changes.take()
         await asyncio.gather(*acting.follow_up.look_after(gone))
+        assert acting.follow_up.look_after(gone) == [], "it was asked just now"
         assert ("evictions" in world.parts.informers.changes.take()) is not wanted
     assert [each.wanted for each in acting.journal.ledger.in_flight] == [wanted]
 

@@ -185,6 +185,19 @@ async def test_a_status_whose_write_was_not_confirmed_is_written_again(
     assert "Status not written" in caplog.text
 
 
+@pytest.mark.parametrize(("answer", "told"), [(answering({"message": "no"}, status=500), [1]), (dropping, [])])
+async def test_a_status_tells_why_its_record_is_not_written_but_not_to_a_server_that_does_not_answer(
+    answer: Answering, told: list[int]
+) -> None:
+    async with serving() as writing:
+        writing.stub.on("POST", "", answer)
+        writing.remembered = {"all": counted(1)}
+        await writing.write((ALL, evicted(1)))
+        assert writing.written == told
+        await writing.write((OWN, evicted(2)))
+        assert writing.written == [*told, 2], "its record is as it should be"
+
+
 async def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(answering({"message": "not found"}, status=404)) as writing:
         await writing.write((ALL, evicted(1)))
