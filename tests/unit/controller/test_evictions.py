@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any
 
 import msgspec
@@ -530,7 +531,8 @@ async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
     world.stub.on("POST", EVICTION, dropping)
     async with world.acting() as acting:
         await world.give_up_on(acting, moves)
-        world.seconds = acting.next_look()
+        world.seconds = acting.journal.ledger.next_due()
+        assert acting.next_look() == world.seconds
 
         async def read(request: web.Request) -> web.StreamResponse:
             if is_chosen_again:
@@ -557,6 +559,7 @@ async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late
         acting.journal.followed(ledger, gone)
         world.replica_set["spec"]["replicas"] = replicas
         assert acting.follow_up.look_after(gone) == []
+        assert acting.next_look() == acting.journal.ledger.next_deadline() < inf
         world.seconds += LATE_SECONDS
         world.parts.informers.changes.take()
         await asyncio.gather(*acting.follow_up.look_after(gone))

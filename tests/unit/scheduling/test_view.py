@@ -130,20 +130,29 @@ def test_cached_predictions_survive_steps_and_changes_of_pods() -> None:
     assert prepared.feasible_nodes() == ["na"]
 
 
-@pytest.mark.parametrize("field", ["labels", "taints", "unschedulable"])
-def test_cached_predictions_are_recomputed_when_nodes_change(field: str) -> None:
-    of = spec(node_selector=Map(disk="ssd"))
-    changes = {"labels": Map({HOSTNAME: "n1"}), "taints": (), "unschedulable": True}
-    state = ClusterState(cluster([node("n1", labels={"disk": "ssd"})], []))
+@pytest.mark.parametrize(
+    ("changes", "nodes"),
+    [
+        ({"labels": Map({HOSTNAME: "n1"})}, []),
+        ({"labels": Map({"disk": "ssd", ZONE: "b"})}, []),  # from which another pod keeps it by anti-affinity
+        ({"taints": ()}, ["n1"]),  # they stay the same
+        ({"unschedulable": True}, []),
+    ],
+)
+def test_cached_predictions_are_recomputed_when_nodes_change(changes: dict[str, Any], nodes: list[str]) -> None:
+    of, repelling = spec(node_selector=Map(disk="ssd")), PodSpec(pod_anti_affinity=(PodAffinityTerm(ZONE, WEB),))
+    nodes_before = [node("n1", "a", labels={"disk": "ssd"}), node("n2", "b")]
+    state = ClusterState(cluster(nodes_before, [pod("p", "n2", repelling)]))
     view = ClusterView(state.snapshot)
     predictor = Predictor(view)
     new = pod("new", "", of)
     before = predictor.prepare(new)
-    changed = msgspec.structs.replace(state.snapshot.nodes["n1"], **{field: changes[field]})
-    state.replace("nodes", [changed])
+    assert before.feasible_nodes() == ["n1"]
+    changed = msgspec.structs.replace(state.snapshot.nodes["n1"], **changes)
+    state.apply("nodes", [(changed.key, changed)])
     view.advance(state.snapshot)
-    assert (predictor.prepare(new) is before) == (field == "taints")  # its taints stay the same
-    assert predictor.prepare(new).feasible_nodes() == (["n1"] if field == "taints" else [])
+    assert (predictor.prepare(new) is before) == bool(nodes)
+    assert predictor.prepare(new).feasible_nodes() == nodes
 
 
 def test_a_node_with_more_allocatable_takes_more_pods() -> None:
