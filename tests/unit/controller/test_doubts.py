@@ -122,19 +122,14 @@ def test_a_move_whose_count_may_have_expired_does_not_reduce_the_others() -> Non
     assert leader.counted[0] == 0, "the eviction that is not forgotten yet is an hour old"
 
 
-def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:
+def test_a_move_that_was_confirmed_or_whose_policy_has_no_record_of_it_reduces_no_count() -> None:
     """A policy that is gone, or a pod that two policies have recorded."""
-    leader = Leader(recorded(Ledger(), 60.0), sent(30.0))
-    assert not leader.doubts_it
-    assert leader.counted == (1, 1)
-    assert in_doubt(sent(30.0), {}, NOW) == ()
-
-
-def test_a_move_whose_eviction_was_confirmed_is_in_no_doubt() -> None:
     made = sent(30.0).answered(MOVE, Answer(result=EvictionResult.EVICTED).made, 0.0)
-    leader = Leader(recorded(made, 30.0), made)
-    assert not leader.doubts_it
-    assert leader.counted == (1, 1)
+    for in_record, in_flight in ((made, made), (Ledger(), sent(30.0))):
+        leader = Leader(recorded(in_record, 30.0), in_flight)
+        assert not leader.doubts_it
+        assert leader.counted == (1, 1)
+        assert in_doubt(in_flight, {}, NOW) == ()
 
 
 def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:

@@ -338,19 +338,16 @@ def test_nothing_is_sent_for_a_pod_whose_required_budget_does_not_select_it_any_
     assert ("POST eviction" in world.asked) is is_made
 
 
-@pytest.mark.parametrize(("least", "is_made"), [(2, True), (3, False)])
-def test_nothing_is_sent_for_a_workload_that_has_become_too_small(least: int, *, is_made: bool) -> None:
+@pytest.mark.parametrize(
+    ("least", "observed", "is_made"), [(2, 1, True), (3, 1, False), (2, 0, False), (2, None, False)]
+)
+def test_nothing_is_sent_for_a_workload_that_is_too_small_or_has_not_observed_its_spec(
+    least: int, observed: int | None, *, is_made: bool
+) -> None:
     world = Cluster(policy(victims={"minReplicas": least}))
+    world.replica_set["status"] = {"replicas": 2} | ({} if observed is None else {"observedGeneration": observed})
     made, _ = world.evict()
     assert made is is_made
-
-
-@pytest.mark.parametrize("observed", [{}, {"observedGeneration": 0}, {"observedGeneration": 1}])
-def test_nothing_is_sent_before_a_controller_has_observed_its_spec(observed: dict[str, int]) -> None:
-    world = Cluster(policy())
-    world.replica_set["status"] = {"replicas": 2, **observed}
-    made, _ = world.evict()
-    assert made is (observed == {"observedGeneration": 1})
 
 
 def pause(acting: Acting) -> None:
@@ -358,8 +355,14 @@ def pause(acting: Acting) -> None:
     acting.journal.history.breakers = failed
 
 
-@pytest.mark.parametrize(("before", "sent"), [(0, 0), (1, 1), (2, 2), (3, 4)])
-async def test_only_the_rest_of_a_begun_step_is_sent_once_its_policy_is_paused(before: int, sent: int) -> None:
+@pytest.mark.parametrize(
+    ("reason", "before", "sent"),
+    [(Reason.PAUSED, 0, 0), (Reason.PAUSED, 1, 1), (Reason.PAUSED, 2, 2), (Reason.PAUSED, 3, 4)]
+    + [(Reason.NOT_LEADING, before, before) for before in range(4)],
+)
+async def test_of_a_step_only_the_rest_is_sent_of_a_paused_policy_and_nothing_by_a_deposed_leader(
+    reason: Reason, before: int, sent: int
+) -> None:
     """Before that, so many requests arrived. There are two dry runs, then two evictions."""
     world, step = Cluster(policy(limits={"failuresInARow": 1})), [move(each, component=1) for each in (A, B)]
     arrived: list[str] = []
@@ -368,27 +371,21 @@ async def test_only_the_rest_of_a_begun_step_is_sent_once_its_policy_is_paused(b
         async def accepted(request: web.Request) -> web.StreamResponse:
             arrived.append(request.path)
             if len(arrived) == before:
-                pause(acting)
+                change()
             return web.json_response({}, status=201)
+
+        def change() -> None:
+            if reason is Reason.PAUSED:
+                pause(acting)
+            world.leads = reason is Reason.PAUSED
 
         for each in step:
             world.stub.on("POST", f"/pods/{each.pod.name}/eviction", accepted)
         if not before:
-            pause(acting)
+            change()
         await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
-    held = acting.holds.refusals.why_not_chosen(step[0])
-    assert (held and held.reason, len(arrived)) == (None if sent == 4 else Reason.PAUSED, sent)
-
-
-def test_a_refusal_is_counted_only_in_the_metric() -> None:
-    world = Cluster(policy(limits={"perHour": 5}))
-    refusal = {"kind": "Status", "message": "no", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
-    world.stub.on("POST", EVICTION, answering(refusal, status=429))
-    made, history = world.evict()
-    assert not made
-    assert history.evicted == {}
-    assert not history.history.minutes.get("default")
-    assert world.counted("HeldByBudget") == 1
+    held = acting.holds.refusals.why_not_chosen(step[1])
+    assert (held and held.reason, len(arrived)) == (None if sent == 4 else reason, sent)
 
 
 @pytest.mark.parametrize(
@@ -403,8 +400,12 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
 async def test_a_refused_pod_is_not_asked_for_again_at_once(
     status: int, reason: Reason | None, pods: tuple[Pod, ...], *, leads: bool
 ) -> None:
-    world, step = Cluster(policy()), [move(each, component=1) for each in pods]
-    refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
+    world, step = Cluster(policy(limits={"perHour": 5})), [move(each, component=1) for each in pods]
+    refusal = {
+        "kind": "Status",
+        "message": "no",
+        "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]},
+    }
     world.stub.on("POST", EVICTION, answering(refusal, status=status))
     async with world.acting() as acting:
         told = Wanted(world.present, PolicyStatus(summary=Summary(evicted=1)), Recorded(), PolicyStatus())
@@ -418,6 +419,9 @@ async def test_a_refused_pod_is_not_asked_for_again_at_once(
     assert acting.statuses.any_due([world.present], world.seconds) is is_recorded, "its record still counts the move"
     world.seconds += PAUSE.longest_seconds
     assert (acting.holds.refusals.why_not(A, ()) is not None) is (status == 429), "until a budget changes"
+    history = acting.journal.history
+    assert (history.evicted, history.history.minutes.get("default") or None) == ({}, None)
+    assert world.counted("HeldByBudget") == (1 if status == 429 and len(pods) == 1 else None)
 
 
 @pytest.mark.parametrize(("status", "evicted"), [(429, []), (404, ["b"])])
@@ -443,19 +447,6 @@ def test_a_step_ends_when_its_first_pod_is_refused_and_goes_on_when_it_has_gone(
     assert not made
     assert sent == evicted
     assert history.evicted == ({"default": 1} if evicted else {})
-
-
-def test_the_rest_of_a_step_is_not_tried_once_another_replica_leads() -> None:
-    world = Cluster(policy())
-
-    async def deposed(_: web.Request) -> web.StreamResponse:
-        world.leads = False
-        return web.json_response({}, status=201)
-
-    world.stub.on("POST", EVICTION, deposed)
-    made, _ = world.make(*(move(each, component=1) for each in (A, B)))
-    assert not made
-    assert world.asked == ["POST eviction"]  # a dry run
 
 
 def test_a_pod_that_was_read_long_ago_is_read_again_before_its_dry_run() -> None:

@@ -123,23 +123,22 @@ async def test_a_thousand_policies_of_one_tenant_delay_neither_the_loop_nor_othe
     assert reconciles > 2
 
 
-async def test_only_statuses_that_differ_are_written() -> None:
+async def test_a_status_that_differs_is_written_at_most_every_few_seconds_or_at_once_if_it_was_wrong() -> None:
     async with serving() as writing:
         assert await writing.write((ALL, NONE)) == inf
         assert await writing.write((ALL, evicted(1))) == inf
         writing.seconds += 60
         assert await writing.write((ALL, evicted(1))) == inf  # the watch has not shown it yet
-        assert writing.written == [1]
-
-
-async def test_a_status_is_written_at_most_every_few_seconds() -> None:
-    async with serving() as writing:
-        await writing.write((ALL, evicted(1)))
+        assert await writing.write((ALL, evicted(2))) == inf
+        assert writing.written == [1, 2]
         writing.seconds += 1
-        assert await writing.write((ALL, evicted(2))) == 100 + LEAST_INTERVAL_SECONDS
+        assert await writing.write((ALL, evicted(3))) == 160 + LEAST_INTERVAL_SECONDS
         writing.seconds += LEAST_INTERVAL_SECONDS - 1
-        assert await writing.write((ALL, evicted(3))) == inf
-        assert writing.written == [1, 3]
+        assert await writing.write((ALL, evicted(4))) == inf
+        writing.writer.hurry(["all"])
+        await writing.write((ALL, evicted(5)))
+        await writing.write((ALL, evicted(6)))
+        assert writing.written == [1, 2, 4, 5]
 
 
 async def test_a_record_is_written_at_once_if_required() -> None:
@@ -147,15 +146,6 @@ async def test_a_record_is_written_at_once_if_required() -> None:
         await writing.write((ALL, evicted(1)))
         assert await writing.ensure((ALL, counted(2)), (OWN, NOTHING)) == {"all", "shop/own"}
         assert (writing.written, writing.recorded) == ([1], [2])
-
-
-async def test_a_status_is_written_at_once_if_it_was_wrong() -> None:
-    async with serving() as writing:
-        await writing.write((ALL, evicted(1)))
-        writing.writer.hurry(["all"])
-        await writing.write((ALL, evicted(2)))
-        await writing.write((ALL, evicted(3)))
-        assert writing.written == [1, 2]
 
 
 async def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() -> None:

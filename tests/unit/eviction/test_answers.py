@@ -18,6 +18,11 @@ def status(message: str = "", kind: str = "", *causes: str) -> bytes:
     return json.dumps({"kind": "Status", "status": "Failure", "message": message, "details": details}).encode()
 
 
+TERMINATING = status("", "", "NamespaceTerminating")
+DENIED, UNAUTHORIZED = (status(f'{who} "a" denied the request: b') for who in ("admission webhook", "authorizer"))
+OVERLAPPING = status("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")
+
+
 @pytest.mark.parametrize(
     ("code", "body", "retry_after", "result", "reason"),
     [
@@ -33,48 +38,18 @@ def status(message: str = "", kind: str = "", *causes: str) -> bytes:
         (429, status("", "", "DisruptionBudget"), 10.0, EvictionResult.BUDGET_OUT_OF_DATE, Reason.BUDGET_OUT_OF_DATE),
         (429, status("too many requests"), 1.0, EvictionResult.THROTTLED, Reason.API_UNAVAILABLE),
         (429, b"too many requests", None, EvictionResult.THROTTLED, Reason.API_UNAVAILABLE),
-        (
-            403,
-            status("", "", "NamespaceTerminating"),
-            None,
-            EvictionResult.NAMESPACE_TERMINATING,
-            Reason.NAMESPACE_TERMINATING,
-        ),
+        (403, TERMINATING, None, EvictionResult.NAMESPACE_TERMINATING, Reason.NAMESPACE_TERMINATING),
         (403, status("map too big", "poddisruptionbudget"), None, EvictionResult.BUDGET_REFUSED, Reason.HELD_BY_BUDGET),
         (403, status("cannot create pods/eviction", "pods"), None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
-        (
-            429,
-            status('admission webhook "a" denied the request: b'),
-            1.0,
-            EvictionResult.FORBIDDEN,
-            Reason.EVICTION_REFUSED,
-        ),
-        (
-            500,
-            status('admission webhook "a" denied the request: b'),
-            None,
-            EvictionResult.FORBIDDEN,
-            Reason.EVICTION_REFUSED,
-        ),
-        (
-            500,
-            status('authorizer "a" denied the request: b'),
-            None,
-            EvictionResult.SERVER_ERROR,
-            Reason.API_UNAVAILABLE,
-        ),
+        (429, DENIED, 1.0, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
+        (500, DENIED, None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
+        (500, UNAUTHORIZED, None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
         (500, status('error: failed calling webhook "a": b'), None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
         (401, status("Unauthorized"), None, EvictionResult.UNAUTHORIZED, Reason.EVICTION_REFUSED),
         (400, status("bad"), None, EvictionResult.INVALID, Reason.EVICTION_REFUSED),
         (405, b"", None, EvictionResult.INVALID, Reason.EVICTION_REFUSED),
         (422, status("invalid"), None, EvictionResult.INVALID, Reason.EVICTION_REFUSED),
-        (
-            500,
-            status("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."),
-            None,
-            EvictionResult.OVERLAPPING_BUDGETS,
-            Reason.OVERLAPPING_BUDGETS,
-        ),
+        (500, OVERLAPPING, None, EvictionResult.OVERLAPPING_BUDGETS, Reason.OVERLAPPING_BUDGETS),
         (500, status("etcdserver: request timed out"), None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
         (502, b"<html>Bad Gateway</html>", None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
         (503, b"", 1.0, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
@@ -97,8 +72,7 @@ def test_after_a_server_error_the_pod_may_be_evicted() -> None:
     assert answer_of(500, b"").may_have_evicted
     assert answer_of(504, b"").may_have_evicted
     assert answer_of(201, b"").may_have_evicted
-    overlap = "This pod has more than one PodDisruptionBudget"
-    for sure in (answer_of(500, status(overlap)), answer_of(429, b""), answer_of(409, b""), answer_of(404, b"")):
+    for sure in (answer_of(500, OVERLAPPING), answer_of(429, b""), answer_of(409, b""), answer_of(404, b"")):
         assert not sure.may_have_evicted
 
 

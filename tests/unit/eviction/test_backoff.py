@@ -45,6 +45,7 @@ def test_a_group_is_held_until_its_delay_is_over_and_longer_after_the_next_failu
     assert once.held("web", "3,1,1", now=1060) is None
     assert once.held("api", "3,1,1", now=1000) is None
     twice = once.failed("web", "3,1,1", now=1060)
+    assert (until(once, "web", "3,1,1", 1001), until(twice, "web", "3,1,1", 1101)) == (1060, 1180)
     held = twice.held("web", "3,1,1", now=1060)
     assert str(held) == (
         "BackingOff: 2 moves in a row did not improve it; it is left alone for another 120 s, or for 15 s if its "
@@ -98,14 +99,6 @@ def test_an_improvement_ends_the_back_off() -> None:
 def test_a_clock_set_back_does_not_hold_a_group_for_years() -> None:
     once = BackOffs().failed("web", "s", now=2_000_000_000)
     assert once.held("web", "s", now=1_700_000_000) is None
-
-
-def test_the_release_time_is_when_the_group_is_no_longer_held() -> None:
-    both = BackOffs().failed("web", "3,1", now=1000).failed("web", "3,1", now=1100).failed("api", "2,0", now=1200)
-    assert until(both, "web", "3,1", 1201) == 1220
-    assert until(both, "api", "2,0", 1201) == 1260
-    assert until(both, "api", "another", 1201) == 1207.5
-    assert both.held("db", "3,1", 1201) is None
 
 
 def test_a_group_is_held_for_all_of_the_longest_delay_with_its_jitter(monkeypatch: pytest.MonkeyPatch) -> None:

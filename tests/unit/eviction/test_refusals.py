@@ -11,6 +11,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.eviction.answers import Answer, EvictionResult
 from respread.holds.refusals import PAUSE, Budgets, Refusals
+from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.virtual_time import Clock
 from tests.worlds import pod
@@ -203,36 +204,27 @@ class Tried:
         return tried
 
 
-def test_a_held_move_and_the_others_of_its_group_wait_for_a_pause() -> None:
+@pytest.mark.parametrize("held", [[(FIRST, MOVING)], [(each, UNREAD) for each in (FIRST, SECOND, FIRST, SECOND)]])
+def test_held_moves_and_the_others_of_their_group_wait_for_one_pause(held: list[tuple[Move, Held]]) -> None:
     tried = Tried()
     assert tried.lately.why_not_chosen(FIRST) is None
-    tried.lately.held_back(FIRST, MOVING)
-    assert tried.lately.why_not_chosen(FIRST) == tried.lately.why_not_chosen(SECOND) == MOVING
+    for each, why in held:
+        tried.lately.held_back(each, why)
+    assert tried.lately.why_not_chosen(FIRST) == tried.lately.why_not_chosen(SECOND) == held[0][1]
     tried.seconds = PAUSE.first_seconds
     assert tried.lately.why_not_chosen(FIRST) is None
     assert tried.lately.next_end() == inf
 
 
-def test_reads_that_keep_failing_are_tried_less_and_less_often() -> None:
+def test_reads_that_keep_failing_and_motion_that_does_not_end_are_tried_less_and_less_often() -> None:
+    """A rollout that is stuck costs five requests each time."""
     tried = Tried()
     assert tried.tries(UNREAD, 15) == 4  # after 1, 2, 4 and 8 s
     assert tried.tries(UNREAD, 600) == 60
-
-
-def test_motion_that_does_not_end_is_looked_at_less_and_less_often() -> None:
-    """A rollout that is stuck costs five requests each time."""
     tried = Tried()
     assert tried.tries(MOVING, 5) == 5
     assert tried.tries(MOVING, 600) < 70
     assert tried.tries(Held(Reason.IN_MOTION, "it has changed again"), 5) == 5
-
-
-def test_failed_reads_for_several_moves_at_once_count_once() -> None:
-    tried = Tried()
-    for each in (FIRST, SECOND, FIRST, SECOND):
-        tried.lately.held_back(each, UNREAD)
-    tried.seconds = PAUSE.first_seconds
-    assert tried.lately.why_not_chosen(FIRST) is None
 
 
 def test_a_successful_read_resets_the_pause() -> None:

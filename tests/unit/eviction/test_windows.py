@@ -34,10 +34,6 @@ def open_minutes(of: Windows, start: str, hours: int) -> list[str]:
     return times
 
 
-def test_without_windows_it_is_always_open() -> None:
-    assert Windows.of([]).why_closed(utc("2026-11-21T03:00")) is None
-
-
 def test_a_window_opens_on_the_minute_and_closes_after_its_duration() -> None:
     nightly = windows("0 2 * * *")
     assert not nightly.is_open(utc("2026-11-21T00:59:59.999999"))
@@ -48,7 +44,8 @@ def test_a_window_opens_on_the_minute_and_closes_after_its_duration() -> None:
     assert str(held) == "WindowClosed: the policy's windows are all closed; the next one opens at 2026-11-22 01:00 UTC"
 
 
-def test_one_open_window_is_enough_and_the_next_to_open_is_named() -> None:
+def test_one_open_window_or_none_at_all_is_enough_and_the_next_to_open_is_named() -> None:
+    assert Windows.of([]).why_closed(utc("2026-11-21T03:00")) is None
     both = Windows.of(
         [
             Window(schedule="0 2 * * *", duration=timedelta(hours=1)),
@@ -56,6 +53,7 @@ def test_one_open_window_is_enough_and_the_next_to_open_is_named() -> None:
         ]
     )
     assert both.is_open(utc("2026-11-21T01:30"))  # a Saturday
+    assert both.why_closed(utc("2026-11-21T01:30")) is None
     assert not both.is_open(utc("2026-11-20T01:30"))
     assert both.next_opening(utc("2026-11-20T03:00")) == utc("2026-11-21T01:00")
 
@@ -86,12 +84,9 @@ def test_windows_follow_daylight_saving_time(schedule: str, hours: float, start:
     assert open_minutes(windows(schedule, hours), start, span) == times
 
 
-def test_windows_longer_than_their_schedule_merge() -> None:
+def test_windows_longer_than_their_schedule_merge_and_may_span_the_end_of_the_year() -> None:
     assert open_minutes(windows("0 */6 * * *", 8, "UTC"), "2026-11-21T00:00", 24) == []
     assert windows("0 */6 * * *", 8, "UTC").is_open(utc("2026-11-21T05:59"))
-
-
-def test_a_window_can_span_midnight_and_the_end_of_the_year() -> None:
     late = windows("0 23 31 12 *", 4, "UTC")
     assert late.is_open(utc("2027-01-01T02:59"))
     assert not late.is_open(utc("2027-01-01T03:00"))
