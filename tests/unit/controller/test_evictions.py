@@ -218,6 +218,8 @@ def test_a_move_is_recorded_then_made_then_counted() -> None:
     assert history.history.count_in_last_hour("default", 0) == 1  # not twice, although the move was also recorded
     assert history.evicted == {"default": 1}
     assert world.counted("Evicted") == 1
+    read = {path for _, path in world.stub.requests if path.endswith("policies")}
+    assert read == {CLUSTER_POLICIES.path, world.own_policies("default")}, "those that may apply"
 
 
 @pytest.mark.parametrize(("limits", "records"), [({"perHour": 5}, 2), ({"inFlight": 5}, 1)])
@@ -695,11 +697,3 @@ def test_a_namespace_whose_policies_can_t_be_read_holds_only_its_own_moves(
     assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status", "POST eviction"]
     assert history.evicted == {"default": 1}
     assert "the policies of greedy could not be read yet" in caplog.text
-
-
-def test_only_policies_that_may_apply_to_the_wave_are_read() -> None:
-    world = Cluster(policy())
-    made, _ = world.evict()
-    assert made
-    read = {path for _, path in world.stub.requests if path.endswith("policies")}
-    assert read == {CLUSTER_POLICIES.path, world.own_policies("default")}

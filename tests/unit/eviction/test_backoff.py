@@ -65,6 +65,7 @@ def test_a_changed_situation_shortens_the_delay_but_failures_still_add_up() -> N
     once = BackOffs().failed("web", "3,1,1", now=1000)
     assert once.held("web", "3,1,1,0", now=1007.4) is not None
     assert once.held("web", "3,1,1,0", now=1007.5) is None
+    assert str(once.held("web", "3,1,1", now=1007.5)).endswith("for another 52 s, or until its situation changes")
     again = once.failed("web", "3,1,1,0", now=1008)
     assert again.held("web", "3,1,1,0", now=1127) is not None
     assert again.held("web", "3,1,1", now=1022) is not None

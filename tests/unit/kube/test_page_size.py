@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.kube.listing import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
+from respread.kube.listing import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, SHRINK, WANTED_BYTES, PageSize
 
 
 def test_the_page_size_grows_for_small_objects_and_shrinks_down_to_one_for_large_ones() -> None:
@@ -27,4 +27,7 @@ def test_a_page_size_that_was_too_large_is_not_used_again() -> None:
     assert refused * 1.5 * (1 << 20) < MOST_BYTES
     for _ in range(10):
         size.took(10)
-    assert size.objects == refused
+    assert size.objects == refused == FIRST_OBJECTS // SHRINK
+    size.refused()
+    size.refused()
+    assert size.objects == 1

@@ -379,6 +379,8 @@ def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
         elsewhere = waiting(name, priority=9, **on_a2)
         assert at_once(planned(nodes, *there, elsewhere, *application("web"))) == 1
         assert at_once(planned(nodes, held, *there, elsewhere, important(), *application("web"))) == 0
+    there[0] = pod("low-there", "a2", spec(priority=-1, **IN_C), labels=Map(app="low"))
+    assert at_once(planned(nodes, *there, elsewhere, *application("web"))) == 0, "it may be preempted, and go to c"
 
 
 def test_a_nominated_pod_reserves_its_node_even_against_a_higher_priority() -> None:
