@@ -12,7 +12,7 @@ from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSele
 from respread.spread.group import domains_of, ineligible_nodes, why_ineligible
 from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of
-from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec, taint
+from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec, taint
 
 NOT_C = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "NotIn", ("c",)),)),))
 NODES = [
@@ -81,11 +81,12 @@ def test_nodes_with_the_same_reason_are_reported_together() -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"node_affinity": NOT_C}])
 def test_a_group_that_is_known_follows_the_nodes_that_come_and_go(fields: dict[str, Any]) -> None:
-    """The minimum is 0 where there are no pods."""
-    web = pods({"a1": 2}, spec(constraint(), **fields))
+    """The minimum is 0 where there are no pods. A pod without a node comes in between, whose labels match too."""
+    web, another = pods({"a1": 2}, spec(constraint(), **fields)), pod("p", "", spec(), labels=Map(app="web", tier="x"))
     index = SpreadIndex()
-    for zones in ("a", "ab", "abc", "ab", "a"):
-        snapshot = cluster([node(f"{zone}1", zone) for zone in zones], web)
+    for at, zones in enumerate(("a", "ab", "ab", "abc", "ab", "a")):
+        snapshot = cluster([node(f"{zone}1", zone) for zone in zones], [*web, another] if at > 1 else web)
         (group,) = index.update(snapshot).groups.values()
         ((_, expected),) = spread_of(snapshot).groups.items()
         assert (dict(group.domains.nodes), group.skew) == (dict(expected.domains.nodes), expected.skew)
+        assert set(group.matched) == set(expected.matched)
