@@ -362,7 +362,7 @@ def pause(acting: Acting) -> None:
     [(Reason.PAUSED, 0, 0), (Reason.PAUSED, 1, 1), (Reason.PAUSED, 2, 2), (Reason.PAUSED, 3, 4)]
     + [(Reason.NOT_LEADING, before, before) for before in range(4)],
 )
-async def test_of_a_step_only_the_rest_is_sent_of_a_paused_policy_and_nothing_by_a_deposed_leader(
+async def test_a_paused_policy_sends_only_the_rest_of_a_begun_step_and_a_deposed_leader_nothing(
     reason: Reason, before: int, sent: int
 ) -> None:
     """Before that, so many requests arrived. There are two dry runs, then two evictions."""
