@@ -59,6 +59,7 @@ def judge(
     start: Flight,
     steps: Steps,
     before: Sequence[int],
+    pending: int = 0,
     hosts: Collection[int] | None = None,
     most_states: int = 20_000,
 ) -> None:
@@ -69,11 +70,12 @@ def judge(
         start: the cluster.
         steps: the moves to be made.
         before: the excess of each constraint before these moves, or those in flight, were made.
+        pending: how many pods may be left without a node, because others' are anyway. Then, no excess is judged.
         hosts: all on which replacements may land; None if that is not to be judged.
         most_states: how many states are looked at.
 
     Raises:
-        StuckError: a replacement may be left without a node.
+        StuckError: more pods may be left without a node.
         WorseError: a DoNotSchedule constraint may have more excess in the end, or any may if all replacements go where
             the score puts them.
         UselessError: nothing is better in the end although all moves were made, and went where the score puts them.
@@ -93,7 +95,7 @@ def judge(
         if len(seen) > most_states:
             raise TooManyCoursesError
         if not state.to_evict:
-            _judge_state(model, state, before, is_useful=not steps or bool(state.to_make))
+            _judge_state(model, state, before, pending, is_useful=not steps or bool(state.to_make))
 
 
 def _placed(state: _State, following: _State) -> set[int]:
@@ -106,10 +108,11 @@ def _placed(state: _State, following: _State) -> set[int]:
     }
 
 
-def _judge_state(model: SchedulerModel, state: _State, before: Sequence[int], *, is_useful: bool) -> None:
+def _judge_state(model: SchedulerModel, state: _State, before: Sequence[int], pending: int, *, is_useful: bool) -> None:
     flight = state.flight
-    if flight.waiting:
-        if not any(model.feasible(shape, flight.position, list(flight.terminating)) for shape in flight.waiting):
+    if flight.waiting or pending:
+        hosts = (model.feasible(shape, flight.position, list(flight.terminating)) for shape in flight.waiting)
+        if len(flight.waiting) > pending and not any(hosts):
             raise StuckError(f"{state}")
         return
     after = model.excesses(flight.position)
