@@ -233,6 +233,14 @@ def test_moves_of_groups_that_want_the_same_room_are_safe(seed: int, others: Seq
     assert restore(coupled_world(Random(seed)), seed, others).evictions
 
 
+def test_a_move_waits_that_may_take_the_only_node_of_a_replacement() -> None:
+    """That one's zone has another node with room, which its constraint over hostnames does not allow."""
+    pods = (*[Place(0, 3)] * 5, *[Place(1, 3)] * 2, Place(1, 1), Place(1, 2))
+    cluster = _Cluster(coupled_world(Random(501_067))._replace(pods=pods), Random(0))
+    cluster.waiting["gone"] = 1
+    assert {move.wave for move in cluster.plan().moves} == {1}
+
+
 def test_a_step_is_made_whose_pods_leave_each_other_a_single_place() -> None:
     """Three of four pods have to leave a node together, and each of three nodes takes one of their replacements."""
     world = coupled_world(Random(22_846))._replace(pods=(*(Place(0, 0) for _ in range(4)), Place(0, 2)))

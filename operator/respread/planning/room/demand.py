@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple
 
@@ -296,17 +298,18 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
             continue
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
-        hard = [placement.table.column(one.constraint.topology_key) for one in each.prepared.hard_constraints]
-        larger = [column for column in hard if not _is_of_one_each(column, nodes)]
+        hard = [(placement.table.column(one.constraint.topology_key), one) for one in each.prepared.hard_constraints]
+        larger = [column for column, _ in hard if not _is_of_one_each(column, nodes)]
         affinity = map(placement.table.column, each.prepared.affinity_keys if follows else ())
-        opening = (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)
+        opening = (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)[:1]
+        open_by_others = reduce(and_, (one.admitted() for column, one in hard if column not in opening), nodes)
         closing = apart + (others if len(larger) < len(hard) else 0)
         yield each._replace(
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
-            parts=_by_domain(nodes, (*opening[:1], *closing_more)),
+            parts=_by_domain(nodes, (*opening, *closing_more), open_by_others),
             closing=closing,
         )
 
@@ -378,14 +381,14 @@ def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
     }
 
 
-def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[Part, ...] | None:
-    """Return nodes by their values of labels; None if there are none, or no node has them."""
+def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn], first: NodeSet = 0) -> tuple[Part, ...] | None:
+    """Return nodes by their values of labels, of each value only the `first` if some are; None without any."""
     if not columns:
         return None
     parts = [nodes]
     for column in columns:
         parts = [there for part in parts for domain in column.nodes_with.values() if (there := part & domain)]
-    return tuple(map(Part, parts)) or None
+    return tuple(Part(part & first or part) for part in parts) or None
 
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:
