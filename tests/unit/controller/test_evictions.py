@@ -388,6 +388,7 @@ async def test_a_paused_policy_sends_only_the_rest_of_a_begun_step_and_a_deposed
         await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
     held = acting.holds.refusals.why_not_chosen(step[1])
     assert (held and held.reason, len(arrived)) == (None if sent == 4 else reason, sent)
+    assert before or not world.asked
 
 
 @pytest.mark.parametrize(

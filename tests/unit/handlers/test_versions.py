@@ -11,12 +11,14 @@ from respread.handlers.informer import Versions
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
 
 
-def test_a_version_is_new_only_once() -> None:
+def test_a_version_of_an_object_is_new_only_once_and_compared_as_a_number() -> None:
     versions = Versions()
     assert versions.is_news(WEB, "7")
     assert not versions.is_news(WEB, "7")
     assert not versions.is_news(WEB, "6")
-    assert versions.is_news(WEB, "8")
+    assert versions.is_news(WEB, "9")
+    assert versions.is_news(WEB, "10")
+    assert versions.is_news(API, "8")
 
 
 def test_a_deletion_may_have_the_last_version_of_the_object() -> None:
@@ -24,12 +26,6 @@ def test_a_deletion_may_have_the_last_version_of_the_object() -> None:
     assert versions.is_news(WEB, "7")
     assert versions.is_news(WEB, "7", deleted=True)
     assert not versions.is_news(WEB, "6", deleted=True)
-
-
-def test_versions_of_different_objects_are_independent() -> None:
-    versions = Versions()
-    assert versions.is_news(WEB, "9")
-    assert versions.is_news(API, "8")
 
 
 def test_an_event_older_than_the_list_is_not_new() -> None:
@@ -46,12 +42,6 @@ def test_a_list_may_have_smaller_versions_as_after_a_restored_backup() -> None:
     assert versions.is_news(WEB, "200")
     versions.restart("50")
     assert versions.is_news(WEB, "60")
-
-
-def test_versions_are_compared_as_numbers() -> None:
-    versions = Versions()
-    assert versions.is_news(WEB, "9")
-    assert versions.is_news(WEB, "10")
 
 
 def test_versions_that_are_not_numbers_are_always_new() -> None:

@@ -233,7 +233,7 @@ class Contention:
         found: dict[int, Demand] = {}
         for slot in slots_of(left & self._closed):
             for each in self._waiting:
-                if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
+                if each.may_open >> slot & 1 and self._leaving.places(slot, each.prepared):
                     found[id(each)] = each
         new = list(found.values())
         while new:
@@ -404,7 +404,7 @@ class Contention:
             if nodes >> slot & 1:
                 used.update(takers.amounts)
         for each in self._opened.demands.values():
-            if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
+            if each.may_open >> slot & 1 and self._leaving.places(slot, each.prepared):
                 number = self._opened.landing(each)
                 for name, amount in each.taken.items():
                     used[name] += number * amount

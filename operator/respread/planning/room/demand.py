@@ -162,12 +162,8 @@ class Leaving:
         """Return the room that is left on a node."""
         return self._amounts.get(slot, {})
 
-    def opens(self, slot: int, prepared: PreparedPod) -> bool:
-        """Return whether a node may have room for a pod after all of them are gone, by resource amounts only."""
-        return self.places(slot, prepared) > 0
-
     def places(self, slot: int, prepared: PreparedPod) -> int:
-        """Return for how many such pods a node may have room then."""
+        """Return for how many such pods a node may have room after all of these are gone, by resource amounts only."""
         amounts = self.of(slot)
         fitting = ((free.free[slot] + amounts.get(name, 0)) // amount for name, free, amount in prepared.needs)
         return max(0, min(fitting, default=maxsize))
@@ -255,13 +251,8 @@ def _replacing(placement: Placement, coming: Iterable[Pod], leaving: Leaving) ->
 def _demand(
     pod: Pod, prepared: PreparedPod, nodes: NodeSet, leaving: Leaving, *, number: int = 1, is_replacement: bool = False
 ) -> Demand:
-    opened = node_set(
-        [
-            slot
-            for slot in slots_of(prepared.statically_feasible & leaving.slots & ~nodes)
-            if leaving.opens(slot, prepared)
-        ]
-    )
+    left = slots_of(prepared.statically_feasible & leaving.slots & ~nodes)
+    opened = node_set([slot for slot in left if leaving.places(slot, prepared)])
     return Demand(
         pod,
         prepared,
@@ -280,7 +271,8 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
 
     A pod that lands where the fewest pods are can open other domains for the next one. The domain where a pod lands may
     close, and no other one does. A pod that others have affinity to opens its domain to them. So room is looked for in
-    each domain of an affinity term, or of the first hard constraint with several of the nodes in a domain.
+    each domain of an affinity term, or of the first hard constraint with several of the nodes in a domain, and there on
+    the nodes that the other hard constraints allow now.
     """
     kinds: dict[str, Counter[Labels]] = {}
     for pod in beside:
