@@ -307,17 +307,21 @@ class _Wave:
         }
         """By policy, how many moves are planned for this wave, beside those that are under way."""
         self._priorities = priorities
-        of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)
-        waiting = (*beside.waiting, *chain.from_iterable(of_solutions))
+        begun = [each for each in solutions if each.is_begun]
+        of_solutions = {each.number: tuple(_of_solution(each, leaving, placement, current, now)) for each in begun}
+        waiting = (*beside.waiting, *chain.from_iterable(of_solutions.values()))
         self._contention = Contention(
             placement, (*waiting, *beside.coming), leaving, largest_of(member.pod for member in members)
         )
         """The pods that need a node already. The wave's replacements join them."""
         priorities.begin()
-        made = set(map(id, waiting))
-        fragile = [each for each in self._contention.fragile if id(each) in made]
-        without = [each for each in waiting if each.counts_on_leaving]
-        self._preemptors = tuple(preemptors_among((*without, *fragile), placement, priorities, now))
+        fragile = set(map(id, self._contention.fragile))
+        self._without_proof = {
+            number: each for number, demands in of_solutions.items() for each in demands if id(each) in fragile
+        }
+        """By the number of its solution, a replacement that may be left without a node. Its next moves rely on that."""
+        hopeful = [each for each in waiting if each.counts_on_leaving or id(each) in fragile]
+        self._preemptors = tuple(preemptors_among(hopeful, placement, priorities, now))
         """The pods for which the scheduler may preempt others, whose replacements then need nodes too."""
         self._without_node = tuple(each for each in waiting if not each.nodes)
         self._of_policy: Counter[str] = Counter()
@@ -331,6 +335,8 @@ class _Wave:
 
     def join(self, joining: Sequence[Demand], policy: str, component: int) -> Held | None:
         """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
+        if (without := self._without_proof.get(component)) is not None:
+            return self._waits_for(Conflict(without, without.nodes))
         pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
             return _NO_BUDGET_LEFT

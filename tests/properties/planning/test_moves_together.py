@@ -233,12 +233,19 @@ def test_moves_of_groups_that_want_the_same_room_are_safe(seed: int, others: Seq
     assert restore(coupled_world(Random(seed)), seed, others).evictions
 
 
-def test_a_move_waits_that_may_take_the_only_node_of_a_replacement() -> None:
-    """That one's zone has another node with room, which its constraint over hostnames does not allow."""
-    pods = (*[Place(0, 3)] * 5, *[Place(1, 3)] * 2, Place(1, 1), Place(1, 2))
-    cluster = _Cluster(coupled_world(Random(501_067))._replace(pods=pods), Random(0))
-    cluster.waiting["gone"] = 1
-    assert {move.wave for move in cluster.plan().moves} == {1}
+@pytest.mark.parametrize(
+    ("seed", "pods", "waiting"),
+    [
+        # It is allowed one node of its zone by its constraint over hostnames, and room is on another one, too.
+        (501_067, [(0, 3)] * 5 + [(1, 3)] * 2 + [(1, 1), (1, 2)], [1]),
+        # The first of two alike may land anywhere. If it lands in z0, the other needs the room that a third may take.
+        (1_019_447, [(0, 0)] * 2 + [(1, 2)] * 2 + [(2, 0)] * 2, [0, 0, 2]),
+    ],
+)
+def test_moves_wait_for_a_replacement_without_proof(seed: int, pods: list[tuple[int, int]], waiting: list[int]) -> None:
+    cluster = _Cluster(coupled_world(Random(seed))._replace(pods=tuple(Place(*each) for each in pods)), Random(0))
+    cluster.waiting.update({f"gone-{number}": shape for number, shape in enumerate(waiting)})
+    assert min(move.wave for move in cluster.plan().moves) == 1
 
 
 def test_a_step_is_made_whose_pods_leave_each_other_a_single_place() -> None:

@@ -149,7 +149,7 @@ class Contention:
                 self._keep(one)
         self._looks = _MOST_LOOKS
         self._without_proof = tuple(self.fragile)
-        """Those of `waiting` that are fragile. Others of their components rely on the proofs of those before them."""
+        """Those of `waiting` that are fragile."""
         self._contested = _in_several(each.nodes | each.may_open for each in waiting)
         """The nodes on which several of `waiting` may land. Room that is left there may let in one that takes more."""
 
@@ -222,8 +222,6 @@ class Contention:
                 meeting = next(one for one in self.fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
         for without in self._without_proof:
-            if without.component is not None and without.component == demands[0].component:
-                return Conflict(without, without.nodes)
             if contested := without.nodes & self._contested & slots_left:
                 return Conflict(without, contested)
         return None
