@@ -32,7 +32,7 @@ from respread.planning.room.preemption import Priorities, enabled_by, preemptors
 from respread.planning.solution import Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.budgets import BudgetBook
-from respread.scheduling.view.node_table import NodeSet, slots_of
+from respread.scheduling.view.node_table import NodeSet, node_set, slots_of, union
 from respread.spread.group import GroupKey, SpreadGroup
 
 _ROOM_PER_LIMIT: Final = 4
@@ -310,16 +310,12 @@ class _Wave:
         begun = [each for each in solutions if each.is_begun]
         of_solutions = {each.number: tuple(_of_solution(each, leaving, placement, current, now)) for each in begun}
         waiting = (*beside.waiting, *chain.from_iterable(of_solutions.values()))
-        self._contention = Contention(
-            placement, (*waiting, *beside.coming), leaving, largest_of(member.pod for member in members)
-        )
+        largest = largest_of(member.pod for member in members)
+        siblings: dict[int | None, NodeSet] = {at: union(each.nodes for each in of) for at, of in of_solutions.items()}
+        self._contention = Contention(placement, (*waiting, *beside.coming), leaving, largest, siblings)
         """The pods that need a node already. The wave's replacements join them."""
         priorities.begin()
         fragile = set(map(id, self._contention.fragile))
-        self._without_proof = {
-            number: each for number, demands in of_solutions.items() for each in demands if id(each) in fragile
-        }
-        """By the number of its solution, a replacement that may be left without a node. Its next moves rely on that."""
         hopeful = [each for each in waiting if each.counts_on_leaving or id(each) in fragile]
         self._preemptors = tuple(preemptors_among(hopeful, placement, priorities, now))
         """The pods for which the scheduler may preempt others, whose replacements then need nodes too."""
@@ -335,8 +331,6 @@ class _Wave:
 
     def join(self, joining: Sequence[Demand], policy: str, component: int) -> Held | None:
         """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
-        if (without := self._without_proof.get(component)) is not None:
-            return self._waits_for(Conflict(without, without.nodes))
         pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
             return _NO_BUDGET_LEFT
@@ -352,8 +346,7 @@ class _Wave:
         for pod in pods:
             self._budgets.take(pod)
         self._of_policy[policy] += len(joining)
-        for slot in left:
-            self._left |= 1 << slot
+        self._left |= node_set(list(left))
         for member in joining:
             self._closed |= member.may_open
             wanted = wanted_by(member.pod)

@@ -163,7 +163,7 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
             Predictor(ClusterView(cluster([node(f"n{at}", pods=room) for at, room in enumerate(rooms)], [])))
         )
         largest = {POD_SLOTS: 1, "cpu": 0}  # of those that go first, others come later
-        current, contention = Current(placement), Contention(placement, (), Leaving(placement), largest)
+        current, contention = Current(placement), Contention(placement, (), Leaving(placement), largest, {})
         every, own, others = (1 << len(rooms)) - 1, 0, 0
         for number in range(6):
             is_own = random.random() < 0.5
@@ -313,7 +313,7 @@ def test_no_move_that_joins_leaves_a_pod_without_a_node_that_would_have_one() ->
         if beside:
             demands += demands_in(placement, (), beside, leaving, NOW, beside)
         members = list(_members(placement, pending, evictable))
-        contention = Contention(placement, demands, leaving, largest_of(each.pod for each in members))
+        contention = Contention(placement, demands, leaving, largest_of(each.pod for each in members), {})
         for one in demands:
             found.update({name: getattr(one, name).bit_count() for name in ("nodes", "sure", "now", "may_open")})
             found["parts"] += sum(part.nodes.bit_count() for part in one.parts or ())

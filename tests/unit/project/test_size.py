@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_622),  # (300, 44,000)
-        ("operator/respread", 191, 41_608),  # (-, 31,000)
+        ("operator", 279, 59_623),  # (300, 44,000)
+        ("operator/respread", 191, 41_609),  # (-, 31,000)
         ("tests", 448, 74_999),  # (-, 75,000)
     ],
 )

@@ -100,12 +100,18 @@ class Contention:
     """All pods that need a node. Each of them keeps one."""
 
     def __init__(
-        self, placement: Placement, waiting: Sequence[Demand], leaving: Leaving, largest: Mapping[str, int]
+        self,
+        placement: Placement,
+        waiting: Sequence[Demand],
+        leaving: Leaving,
+        largest: Mapping[str, int],
+        siblings: Mapping[int | None, NodeSet],
     ) -> None:
         """Start with the pods that already need a node, whether or not they keep a place: one without can't lose it.
 
         `leaving` is the room that terminating pods will leave, and `largest`, for each resource, at least the largest
-        request of pods that may join later.
+        request of pods that may join later. `siblings` has, by component, where those of `waiting` that belong to it
+        may land: beside its moves, which can let them land on more nodes than without.
         """
         self._placement = placement
         self._leaving = leaving
@@ -150,6 +156,7 @@ class Contention:
         self._looks = _MOST_LOOKS
         self._without_proof = tuple(self.fragile)
         """Those of `waiting` that are fragile."""
+        self._siblings = siblings
         self._contested = _in_several(each.nodes | each.may_open for each in waiting)
         """The nodes on which several of `waiting` may land. Room that is left there may let in one that takes more."""
 
@@ -221,9 +228,10 @@ class Contention:
             if self._fragile_nodes & each.nodes:
                 meeting = next(one for one in self.fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
+        contested = self._contested & slots_left | self._siblings.get(demands[0].component, 0)
         for without in self._without_proof:
-            if contested := without.nodes & self._contested & slots_left:
-                return Conflict(without, contested)
+            if nodes := without.nodes & contested:
+                return Conflict(without, nodes)
         return None
 
     def _open(self, left: NodeSet) -> None:
