@@ -63,7 +63,7 @@ def test_moves_that_were_in_flight_at_the_same_time_fail_as_one() -> None:
 
 def test_a_changed_situation_shortens_the_delay_but_failures_still_add_up() -> None:
     once = BackOffs().failed("web", "3,1,1", now=1000)
-    assert once.held("web", "3,1,1,0", now=1007.4) is not None
+    assert until(once, "web", "3,1,1,0", 1007.4) == 1007.5
     assert once.held("web", "3,1,1,0", now=1007.5) is None
     assert str(once.held("web", "3,1,1", now=1007.5)).endswith("for another 52 s, or until its situation changes")
     again = once.failed("web", "3,1,1,0", now=1008)
