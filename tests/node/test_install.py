@@ -112,10 +112,9 @@ def forwarded(installation: Installation) -> Iterator[Callable[[str], Any]]:
 
 
 def zones_of(get: Callable[[str], Any], namespace: str) -> dict[str, int]:
-    """Return the pods per zone of the only workload of a namespace, as the page shows them."""
+    """Return the pods per zone of the only workload of a namespace, as the page shows them, and none before it does."""
     rows = get("api/cluster")["overview"]["rows"]
-    (counts,) = (row["group"]["counts"] for row in rows if row["group"]["namespace"] == namespace)
-    return dict(counts)
+    return dict(*(row["group"]["counts"] for row in rows if row["group"]["namespace"] == namespace))
 
 
 def test_the_page_follows_the_cluster_behind_a_forwarded_port_and_after_a_restart(
