@@ -25,6 +25,7 @@ ZONES: Final = ("zone-a", "zone-b", "zone-c")
 ZONE_LEFT: Final = 190
 ZONE_WIDTH: Final = 118
 POD: Final = 17
+C_EMPTY: Final = {"zone-a": 2, "zone-b": 2, "zone-c": 0}
 VERDICT_LEFT: Final = ZONE_LEFT + len(ZONES) * (ZONE_WIDTH + 10) + 6
 STYLE: Final = """\
 text { font: 14px system-ui, sans-serif; fill: #24292f }
@@ -96,22 +97,10 @@ PICTURES: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "node-policies": (
-        Row("nodeTaintsPolicy: Ignore", "the default", {"zone-a": 2, "zone-b": 2, "zone-c": 0}, tainted="zone-c"),
-        Row(
-            "nodeTaintsPolicy: Honor",
-            "zone-c does not count",
-            {"zone-a": 2, "zone-b": 2, "zone-c": 0},
-            tainted="zone-c",
-            constraint={"node_taints_policy": "Honor"},
-        ),
-        Row("nodeAffinityPolicy: Honor", "the default", {"zone-a": 2, "zone-b": 2, "zone-c": 0}, node_selector="ssd"),
-        Row(
-            "nodeAffinityPolicy: Ignore",
-            "zone-c counts",
-            {"zone-a": 2, "zone-b": 2, "zone-c": 0},
-            node_selector="ssd",
-            constraint={"node_affinity_policy": "Ignore"},
-        ),
+        Row("nodeTaintsPolicy: Ignore", "the default", C_EMPTY, tainted="zone-c"),
+        Row("nodeTaintsPolicy: Honor", "zone-c does not count", C_EMPTY, "zone-c", "", {"node_taints_policy": "Honor"}),
+        Row("nodeAffinityPolicy: Honor", "the default", C_EMPTY, node_selector="ssd"),
+        Row("nodeAffinityPolicy: Ignore", "zone-c counts", C_EMPTY, "", "ssd", {"node_affinity_policy": "Ignore"}),
     ),
 }
 

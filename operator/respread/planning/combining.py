@@ -177,13 +177,13 @@ def _moves(solution: Solution, together: int, waits: _Waits) -> list[Move]:
 class _Joining:
     """Joins the first steps of a solution to the wave, one after another, as far as they are safe at the same time."""
 
-    __slots__ = ("_has_ended", "_is_wide", "_solution", "_wave", "steps", "waits")
+    __slots__ = ("_has_ended", "_solution", "_wave", "_why_alone", "steps", "waits")
 
     def __init__(self, solution: Solution, wave: _Wave | None, missed: NodeSet) -> None:
         self._solution = solution
         self._wave = wave
-        self._is_wide = solution.first is None
-        """Whether the first step has joined with all nodes on which its replacement may land beside the next one's."""
+        self._why_alone: Held | None = None
+        """If the first step joined only with the nodes on which it lands on its own, what it waited for with others."""
         self.steps = 0
         """How many have joined, or wait while others join."""
         self.waits: dict[int, Held] = {}
@@ -207,22 +207,17 @@ class _Joining:
 
     def _join_next(self, wave: _Wave) -> Held | None:
         """Join the next step, and return None, or else return what it waits for."""
-        solution, held = self._solution, None
-        policy = solution.steps[self.steps][0].policy
-        if self.steps == 0:
-            for members in filter(None, (solution.together[:1], solution.first)):
-                self._is_wide = members is not solution.first
-                if (held := wave.why_full(policy, members) or wave.join(members, policy, solution.number)) is None:
-                    break
-            return held
-        if self.steps >= len(solution.together):
-            return _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
-        following = solution.together[self.steps : self.steps + 1]
-        held = wave.why_full(policy, following)
-        if not (self._is_wide or held):
-            held = wave.widen(solution.together[0], solution.number)
-            self._is_wide = True
-        return held or wave.join(following, policy, solution.number)
+        solution, at = self._solution, self.steps
+        policy = solution.steps[at][0].policy
+        if at and (self._why_alone or at >= len(solution.together)):
+            return self._why_alone or (_NOT_TOGETHER if solution.together else _ONE_AT_A_TIME)
+        held = None
+        for members in filter(None, (solution.together[at : at + 1], None if at else solution.first)):
+            before, held = held, wave.why_full(policy, members) or wave.join(members, policy, solution.number)
+            if held is None:
+                self._why_alone = before
+                break
+        return held
 
     def _pass_over(self, wave: _Wave, held: Held) -> bool:
         """Let the next steps wait whose budgets have no room, if those of a later one have, and return whether so."""
@@ -235,7 +230,7 @@ class _Joining:
             if wave.expect(solution.together[number], solution.number) is not None:
                 return False
             self.waits[number] = held
-        self.steps, self._is_wide = later, self._is_wide or self.steps == 0
+        self.steps = later
         return True
 
     def reserve(self) -> None:
@@ -321,10 +316,8 @@ class _Wave:
         """The pods for which the scheduler may preempt others, whose replacements then need nodes too."""
         self._without_node = tuple(each for each in waiting if not each.nodes)
         self._of_policy: Counter[str] = Counter()
-        self._joined: dict[str, Demand] = {}
-        """By the UIDs of the pods."""
         self._reserved: dict[str, Demand] = {}
-        """What holds room for moves that may join later, by the same."""
+        """What holds room for moves that may join later, by the UIDs of the pods."""
         self._left: NodeSet = 0
         self._closed: NodeSet = 0
         self._least: Mapping[str, int] | None = None
@@ -342,7 +335,6 @@ class _Wave:
         demands = [self._current.of(member, component=component) for member in joining]
         if (held := self._take_room(demands, left)) is not None:
             return held
-        self._joined[joining[0].pod.uid] = demands[0]
         for pod in pods:
             self._budgets.take(pod)
         self._of_policy[policy] += len(joining)
@@ -377,11 +369,6 @@ class _Wave:
     def why_full(self, policy: str, members: Sequence[Demand]) -> Held | None:
         """Return that the wave has enough moves of the step's policy; None if it has not."""
         return _NO_MORE if self._of_policy[policy] + len(members) > self._most.get(policy, 0) else None
-
-    def widen(self, member: Demand, component: int) -> Held | None:
-        """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""
-        wider = self._current.of(member, component=component)
-        return self._waits_for(self._contention.replace(self._joined[member.pod.uid], [wider], {}))
 
     def reserve(self, later: Iterable[Demand], component: int) -> None:
         """Reserve room for the moves that follow a step that has joined, as far as there is room for them now.

@@ -30,7 +30,6 @@ from tests.integration.workloads import (
 NAMESPACE = "shop"
 POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 WORST_ROW = "document.querySelector('.rows .group').querySelectorAll('.domain')"
-LINKS = "document.querySelectorAll('.rows a')"
 SHOWN_SECONDS = 15
 """The maximum time for a change on a slow machine. Usually it takes about a second, including the controllers."""
 

@@ -222,23 +222,17 @@ def plans_of(world: World) -> Plan:
     return plan
 
 
-def test_pods_without_the_constraint_stay_in_every_plan_whatever_the_default_score_prefers() -> None:
-    plan = plans_of(
-        world_of(
-            [
-                ("default", "ReplicaSet", DEPLOYMENT, (constraint(),), {"a": 1}),
-                ("default", "ReplicaSet", DEPLOYMENT, (), {"a": 3}),
-            ]
-        )
-    )
+@pytest.mark.parametrize(
+    ("workloads", "expected"),
+    [  # Those without the constraint stay whatever the default score prefers.
+        ([(DEPLOYMENT, (constraint(),), 1), (DEPLOYMENT, (), 3)], Reason.UNKNOWN_REPLACEMENT),
+        ([(UNKNOWN, (constraint(),), 3)], Reason.UNKNOWN_OWNER),
+    ],
+)
+def test_pods_whose_replacement_is_not_known_stay_in_every_plan(workloads: list[Any], expected: Reason) -> None:
+    plan = plans_of(world_of([("default", "ReplicaSet", *each, {"a": number}) for *each, number in workloads]))
     assert not plan.moves
-    assert [each.reason for each in plan.blocked] == [Reason.UNKNOWN_REPLACEMENT]
-
-
-def test_pods_of_an_owner_of_an_unknown_kind_stay_in_every_plan() -> None:
-    plan = plans_of(world_of([("default", "ReplicaSet", UNKNOWN, (constraint(),), {"a": 3})]))
-    assert not plan.moves
-    assert [each.reason for each in plan.blocked] == [Reason.UNKNOWN_OWNER]
+    assert [each.reason for each in plan.blocked] == [expected]
 
 
 def test_pods_of_a_known_owner_are_moved_instead_of_those_of_an_unknown_one() -> None:

@@ -170,6 +170,26 @@ def shared_world(random: Random) -> World:
     return world._replace(hosts=hosts, shapes=tuple(shapes), pods=pods)
 
 
+def filling_world(random: Random) -> World:
+    """Return one in which the nodes of a zone have to take one pod each before any takes another one."""
+    nodes_of = [*(random.randint(1, 2) for _ in range(random.choice((1, 1, 2)))), random.choice((1, 2, 2, 3))]
+    zone_of = [zone for zone, number in enumerate(nodes_of) for _ in range(number)]
+    filled = zone_of.index(len(nodes_of) - 1)
+    pods = [host for host in range(filled) for _ in range(9 // filled)]
+    pods += [host for host in range(filled, len(zone_of)) if _seldom(random, 0.2)]
+    hosts = tuple(
+        Host(
+            {HOSTNAME: f"n{host}", "zone": f"z{zone}", "pool": random.choice("xxxxxy")},
+            room=pods.count(host) + random.choice((1, 2, 3, 4, 6, PLENTY)),
+        )
+        for host, zone in enumerate(zone_of)
+    )
+    rules = Rule("zone", random.choice((1, 1, 2)), _WEB), Rule(HOSTNAME, random.choice((1, 1, 2)), _WEB)
+    shapes = [Shape({"app": "web"}, rules, pools=each) for each in random.choice(((None,), (None,), (None, ("x",))))]
+    places = tuple(Place(at % len(shapes), host) for at, host in enumerate(pods))
+    return World(hosts, (*shapes, Shape({"app": "other"}, (), size=random.choice((1, 2)))), places)
+
+
 def apart_world(random: Random) -> World:
     """Return a cluster in which pods keep off each other's nodes, some of which are full."""
     numbers = (random.randint(3, 5), *(random.randint(1, 4) for _ in range(random.randint(1, 2))))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import pytest
@@ -33,6 +33,7 @@ from tests.properties.planning.mixed_worlds import (
     apart_world,
     coupled_world,
     crossing_world,
+    filling_world,
     shared_world,
     uneven_world,
 )
@@ -129,6 +130,7 @@ class _Cluster:
         for _ in range(self._random.randint(1, 4)):
             happen = self._random.choice((self._create, self._place, self._place, self._go))
             happen()
+            assert self.created <= self.waiting.keys(), "nothing is kept of moves that are over"
 
     def _create(self) -> None:
         self.created.update(name for name in self.waiting if self._random.random() < 0.7)
@@ -137,7 +139,6 @@ class _Cluster:
         for name in list(self.terminating):
             if self._random.random() < 0.5:
                 del self.terminating[name]
-        self._forget()
 
     def _place(self) -> None:
         flight = self.flight()
@@ -149,11 +150,6 @@ class _Cluster:
                 self.created.discard(name)
                 self.pods[f"placed-{self.evictions}-{name}"] = Place(shape, self._random.choice(likely))
                 break
-        self._forget()
-
-    def _forget(self) -> None:
-        """Nothing is kept of moves that are over."""
-        assert self.created <= self.waiting.keys()
 
 
 def _steps(cluster: _Cluster, plan: Plan) -> tuple[list[list[Move]], Steps]:
@@ -165,20 +161,18 @@ def _steps(cluster: _Cluster, plan: Plan) -> tuple[list[list[Move]], Steps]:
     return steps, tuple(tuple(sorted(map(cluster.kind, step))) for step in steps)
 
 
-class Result(NamedTuple):
-    most_together: int
-    evictions: int
+def restore(world: World, seed: int, others: Sequence[int] = ()) -> tuple[int, int]:
+    """Restore a world with several moves in flight, and judge each plan beside which others' pods can get a node.
 
-
-def restore(world: World, seed: int, others: Sequence[int] = ()) -> Result:
-    """Restore a world with several moves in flight, and judge each plan beside which others' pods can get a node."""
+    Return how many moves were in flight together at most, and the evictions.
+    """
     cluster = _Cluster(world, Random(seed), others)
     most_together = 0
     for _ in range(MOST_ROUNDS):
         plan = cluster.plan()
         moves, steps = _steps(cluster, plan)
         if not steps and not cluster.terminating and not cluster.can_land():
-            return Result(most_together, cluster.evictions)
+            return most_together, cluster.evictions
         most_together = max(most_together, len(steps) + len(cluster.waiting))
         try:
             judge(cluster.model, cluster.flight(), steps, cluster.before(), _pending_anyway(cluster) if others else 0)
@@ -208,9 +202,9 @@ def test_moves_in_flight_at_the_same_time_are_safe_in_every_course(part: int) ->
         assume(model.to_restore(model.start()))
         all_hard = all(rule.hard for shape in world.shapes for rule in shape.rules)
         others = Random(seed).choices(range(len(world.shapes)), k=seed % 4 if all_hard else 0)
-        seen[restore(world, seed, others).most_together] += 1
+        seen[restore(world, seed, others)[0]] += 1
 
-    seeded = (_seeded(of) for of in (coupled_world, apart_world, uneven_world, shared_world))
+    seeded = (_seeded(of) for of in (coupled_world, apart_world, uneven_world, shared_world, filling_world))
     drawn = st.one_of(worlds(TINY), worlds(TINY), *seeded)
     try_on(st.tuples(drawn, st.integers(0, 1 << 30)), 40, part, is_safe)
     assert sum(count for together, count in seen.items() if together > 1) >= 5
@@ -228,7 +222,7 @@ def test_moves_in_flight_at_the_same_time_are_safe_in_every_course(part: int) ->
     ],
 )
 def test_moves_of_groups_that_want_the_same_room_are_safe(seed: int, others: Sequence[int]) -> None:
-    assert restore(coupled_world(Random(seed)), seed, others).evictions
+    assert restore(coupled_world(Random(seed)), seed, others)[1]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +283,7 @@ def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: 
         shown[len(moves) + len(waiting)] += 1
 
     drawn = st.tuples(
-        st.one_of(worlds(TINY), *(_seeded(of) for of in (crossing_world, uneven_world, shared_world))),
+        st.one_of(worlds(TINY), *(_seeded(of) for of in (crossing_world, uneven_world, shared_world, filling_world))),
         st.integers(0, 1 << 30),
     )
     try_on(drawn, 200, part, holds)
@@ -303,11 +297,12 @@ def _seeded(of: Callable[[Random], World]) -> st.SearchStrategy[World]:
 def _have_places(places: Sequence[Demand]) -> bool:
     """Return whether there are nodes enough for pods so many of which may take a whole node from others."""
     return all(
-        sum((part.nodes & there).bit_count() for there in (part.nodes, *each.roomy))
-        > min(each.closing, part.siblings, sum(bool(other.nodes & part.nodes) for other in places) - 1)
+        sum((levels[0] & there).bit_count() for there in levels)
+        > min(each.closing, part.siblings, sum(bool(other.nodes & levels[0]) for other in places) - 1)
         for each in places
         for part in each.must_hold
         if each.closing
+        for levels in [part.unless_full or (part.nodes, *part.roomy)]
     )
 
 

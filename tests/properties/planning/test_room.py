@@ -175,8 +175,7 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
                 component=1 if is_own else 2,
                 closing=maxsize if is_own else 0,
                 is_replacement=True,
-                parts=(Part(every),) if is_own else None,
-                roomy=roomy,
+                parts=(Part(every, roomy=roomy),) if is_own else None,
             )
             own, others = own + is_own, others + (not is_own)
             is_open = (not own or _is_always_open(rooms, most, own - 1, others)) and own + others <= sum(rooms)
@@ -325,7 +324,7 @@ def test_no_move_that_joins_leaves_a_pod_without_a_node_that_would_have_one() ->
             if (closed | member.may_open) & (left | 1 << slot | leaving.slots):
                 continue  # Moves wait then.
             demand = current.of(member, component=number)
-            reserved = demand._replace(component=None)
+            reserved = demand._replace(closing=0)
             if random.random() < 0.3 and contention.reserve(reserved):
                 conflict = contention.replace(reserved, [demand], {slot: [member.pod]})
             else:
@@ -351,7 +350,7 @@ def test_no_move_that_joins_leaves_a_pod_without_a_node_that_would_have_one() ->
         "fragile": 194,
         "joined": 151,
         "conflicts": 202,
-        "at nodes": 326,
+        "at nodes": 328,
         "with": 162,
         "with the replacement of": 40,
         "nodes": 1106,

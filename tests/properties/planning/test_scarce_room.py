@@ -212,7 +212,7 @@ class Figures(NamedTuple):
 @pytest.mark.parametrize(
     ("draw", "expected", "expected_looks"),
     [
-        (scarce_world, Figures((7, 31, 0), 121, 82, 121), 102_782),
+        (scarce_world, Figures((7, 31, 0), 121, 85, 121), 102_782),
         (mixed_world, Figures((14, 33, 5), 69, 57, 69), 40_091),
     ],
 )

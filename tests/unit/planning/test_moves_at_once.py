@@ -433,6 +433,7 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
         ([*zones("a", 12), *zones("b", 4)], {"a": 12}, 12, [zonal(), per_node()], 4),
         ([*zones("a", 12), *zones("b", 4)], {"a": 12}, 12, [zonal(), per_node(max_skew=2)], 6),
         (zones("ab", 6), {"a": 18, "b": 9}, 6, [zonal(), per_node(max_skew=2)], 4),
+        (zones("abc", 6), {"a": 30, "b": 30}, 6, [zonal(), per_node()], 20),
         (zones("abc", 6), {"a": 4}, 6, [zonal(min_domains=4)], 2),
         ([*zones("ab", 6), node("c0", "c", taints=(taint(),))], {"a": 8}, 6, [zonal()], 1),
     ],

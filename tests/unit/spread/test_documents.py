@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import pytest
 from immutables import Map
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
@@ -86,23 +88,18 @@ def feasible(snapshot: ClusterSnapshot, incoming: Pod) -> set[str]:
 FOUR_NODES = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB"), node("node4", "zoneB")]
 
 
-def test_the_next_pod_goes_to_zone_b_and_not_to_zone_a() -> None:
-    web = spec(constraint())
-    snapshot = cluster(FOUR_NODES, pods({"node1": 1, "node2": 1, "node3": 1}, web))
-    assert feasible(snapshot, pod("mypod", "", web)) == {"node3", "node4"}
-
-
-def test_with_a_second_constraint_on_nodes_only_the_empty_node_is_feasible() -> None:
-    web = spec(constraint(), constraint(HOSTNAME))
-    snapshot = cluster(FOUR_NODES, pods({"node1": 1, "node2": 1, "node3": 1}, web))
-    assert feasible(snapshot, pod("mypod", "", web)) == {"node4"}
-
-
-def test_on_three_nodes_the_two_constraints_conflict_and_the_pod_stays_pending() -> None:
-    web = spec(constraint(), constraint(HOSTNAME))
-    nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
-    snapshot = cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 2}, web))
-    assert feasible(snapshot, pod("mypod", "", web)) == set()
+@pytest.mark.parametrize(
+    ("nodes", "on_node_1_and_3", "also", "expected"),
+    [
+        pytest.param(4, 1, (), {"node3", "node4"}, id="zone B and not zone A"),
+        pytest.param(4, 1, (constraint(HOSTNAME),), {"node4"}, id="with a second one on nodes only the empty node"),
+        pytest.param(3, 2, (constraint(HOSTNAME),), set(), id="on three nodes both conflict, it stays Pending"),
+    ],
+)
+def test_the_next_pod_goes_to(nodes: int, on_node_1_and_3: int, also: Any, expected: set[str]) -> None:
+    web = spec(constraint(), *also)
+    by_node = {"node1": on_node_1_and_3, "node2": 1, "node3": on_node_1_and_3}
+    assert feasible(cluster(FOUR_NODES[:nodes], pods(by_node, web)), pod("mypod", "", web)) == expected
 
 
 def test_the_excluded_zone_c_takes_no_pod_and_zone_b_does() -> None:

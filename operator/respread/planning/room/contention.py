@@ -136,9 +136,10 @@ class Contention:
         self._widened = 0
         """How many may land on more nodes than when they joined: there, they are as many more."""
         self._looks = self._looks_for_later = _MOST_LOOKS
-        self._fragile_nodes: NodeSet = 0
         self.fragile: list[Demand] = []
-        """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
+        """The pods of `waiting` that other pods of `waiting` may leave without a node."""
+        self._without_room: list[Demand] = []
+        """The pods that come later and for which no room could be reserved."""
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
@@ -149,13 +150,10 @@ class Contention:
             kept = [one for one in shown if one is not None]
             if len(kept) < len(shown):
                 self.fragile.append(each)
-                self._fragile_nodes |= each.nodes
                 continue
             for one in kept:
                 self._keep(one)
         self._looks = _MOST_LOOKS
-        self._without_proof = tuple(self.fragile)
-        """Those of `waiting` that are fragile."""
         self._siblings = siblings
         self._contested = _in_several(each.nodes | each.may_open for each in waiting)
         """The nodes on which several of `waiting` may land. Room that is left there may let in one that takes more."""
@@ -187,7 +185,7 @@ class Contention:
     def reserve(self, demand: Demand) -> bool:
         """Reserve room for pods that come only after those that have joined, and return whether they count now.
 
-        If room can't be shown for them beside these, no other pod joins that may land on their nodes.
+        If room can't be shown for them beside these, no pod of another component joins that may land on their nodes.
         """
         if self._relations.of(demand) is not None:
             return False  # It would keep all others away, whether or not there is room.
@@ -195,27 +193,20 @@ class Contention:
         has_room = self.join((demand,), {}) is None
         is_shown = has_room or self._looks > 0
         if not has_room and is_shown:
-            self.fragile.append(demand)
-            self._fragile_nodes |= demand.nodes
+            self._without_room.append(demand)
         self._looks_for_later, self._looks = self._looks, looks
         return is_shown
 
     def replace(self, before: Demand, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Let pods take the place of one that has joined, or for which room is reserved, as `join` does."""
         one = before._replace(number=1)
-        was_fragile = [each for each in self.fragile if each is before]
-        if was_fragile:
-            self.fragile.remove(before)
-        else:
-            self._note(one, -1)
-        more = int(not was_fragile and any(each.nodes & ~before.nodes for each in demands))
+        if any(each is before for each in self._without_room):  # They do not count.
+            return self.join(demands, left)
+        self._note(one, -1)
+        more = int(any(each.nodes & ~before.nodes for each in demands))
         self._widened += more
-        self._fragile_nodes = union(each.nodes for each in self.fragile)
         conflict = self.join(demands, left)
-        if was_fragile:  # Others of it may be left.
-            self.fragile.append(before)
-            self._fragile_nodes |= before.nodes
-        elif conflict is not None:
+        if conflict is not None:
             self._note(one, 1)
             self._widened -= more
         return conflict
@@ -225,13 +216,14 @@ class Contention:
         for each in demands:
             if (other := self._relations.of(each)) is not None:
                 return other
-            if self._fragile_nodes & each.nodes:
-                meeting = next(one for one in self.fragile if one.nodes & each.nodes)
-                return Conflict(meeting, meeting.nodes & each.nodes)
-        contested = self._contested & slots_left | self._siblings.get(demands[0].component, 0)
-        for without in self._without_proof:
+        component, theirs = demands[0].component, union(each.nodes for each in demands)
+        contested = theirs | self._contested & slots_left | self._siblings.get(component, 0)
+        for without in self.fragile:
             if nodes := without.nodes & contested:
                 return Conflict(without, nodes)
+        for later in self._without_room:
+            if later.component != component and (nodes := later.nodes & theirs):
+                return Conflict(later, nodes)
         return None
 
     def _open(self, left: NodeSet) -> None:
@@ -337,18 +329,11 @@ class Contention:
             return None
         self._looks -= part.nodes.bit_count() + len(self._takers)
         room = [(here, slot) for slot in slots_of(part.nodes) if (here := self._spots(demand, slot))]
-        meeting = [takers for nodes, takers in self._takers.items() if nodes & part.nodes]
-        of_component = sum(takers.of_components[demand.component] for takers in meeting)
-        itself = min(1, of_component)  # None of them may land where no node has room now.
-        rivals = may_close = sum(takers.number for takers in meeting) - itself + self._opened.number
-        if demand.component is not None:
-            siblings = of_component - itself
-            may_close = min(siblings, part.siblings)
-            rivals -= siblings - may_close
+        rivals, may_close = self._meeting(demand, part, part.nodes)
         if demand.closing:
-            enough = _enough_to_close(room, demand.roomy, min(demand.closing, may_close))
+            enough = _enough_to_close(room, part.roomy, min(demand.closing, may_close))
             limits = self._in_all() + enough - rivals
-            return _Kept(demand, part, limits=limits) if enough > rivals else None
+            return _Kept(demand, part, limits=limits) if enough > rivals else self._show_unless_full(demand, part)
         spots = sum(here for here, _ in room)
         if spots > rivals:
             return _Kept(demand, part, limits=spots + 1 + others - rivals)
@@ -357,6 +342,33 @@ class Contention:
             if self._fits_beside_all(demand, slot):
                 return _Kept(demand, part, witness=slot)
         return None
+
+    def _show_unless_full(self, demand: Demand, part: Part) -> _Kept | None:
+        """Return the proof that no node of a part is full before its constraint closes it, and closes not all; or None.
+
+        So many can't land on it while it is open that they, and the others that may land there, fill one.
+        """
+        if not part.unless_full or part.unless_full[0] & ~demand.now:
+            return None
+        nodes = part.unless_full[0]
+        rivals, may_close = self._meeting(demand, part, nodes)
+        closing = {slot: sum(those >> slot & 1 for those in part.unless_full) for slot in slots_of(nodes)}
+        left = min(self._spots(demand, slot) - number for slot, number in closing.items()) - (rivals - may_close)
+        if left < 0 or sum(closing.values()) <= min(demand.closing, may_close):
+            return None
+        return _Kept(demand, part, limits=self._in_all() + left + 1)
+
+    def _meeting(self, demand: Demand, part: Part, nodes: NodeSet) -> tuple[int, int]:
+        """Return how many others may land on some nodes before it, and how many of these may close one."""
+        meeting = [takers for theirs, takers in self._takers.items() if theirs & nodes]
+        of_component = sum(takers.of_components[demand.component] for takers in meeting)
+        itself = min(1, of_component)  # None of them may land where no node has room now.
+        rivals = sum(takers.number for takers in meeting) - itself + self._opened.number
+        if demand.component is None:
+            return rivals, rivals
+        siblings = of_component - itself
+        may_close = min(siblings, part.siblings)
+        return rivals - (siblings - may_close), may_close
 
     def _spots_at_least(self, demand: Demand, part: NodeSet) -> int:
         """Return a lower bound for the number of pods that leave no room on some nodes, without examining each node.

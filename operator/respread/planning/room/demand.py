@@ -42,6 +42,10 @@ class Part(NamedTuple):
     nodes: NodeSet
     siblings: int = maxsize
     """How many others of their component may at most be on these when they can go nowhere else."""
+    roomy: tuple[NodeSet, ...] = ()
+    """The nodes that it takes two of their component to close, three, and so on."""
+    unless_full: tuple[NodeSet, ...] = ()
+    """More nodes than these: those that it takes one to close, two, and so on, while each of them has room for it."""
 
 
 class Demand(NamedTuple):
@@ -77,8 +81,6 @@ class Demand(NamedTuple):
     closing: int = 0
     """How many others may at most take a whole node from each of them, however much room that has. These are of the
     same solution; for pods of none they may be any."""
-    roomy: tuple[NodeSet, ...] = ()
-    """The nodes that it takes two of these to take so, three, and so on."""
     takes: Mapping[str, int] | None = None
     """What each takes at most; None: what it requests."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from sys import maxsize
 from typing import Final
 
 from respread.scheduling.view.node_table import NodeSet, union
@@ -215,10 +217,30 @@ class Filling:
 
         If it `is_limited`, these are as many as maxSkew permits.
         """
+        if not is_limited:
+            return [self._nodes_up_to(self.floor)]
+        return self._taking(self.floor) or [0]
+
+    def accepting_among(self, nodes: NodeSet, lowest: int | None) -> list[NodeSet]:
+        """Return those of some nodes that take one, two or more pods while none of the nodes that take one is full.
+
+        One with the fewest pods of them is open then, unless another node has fewer. `lowest` is the lowest count that
+        an eviction leaves. Returns none if these are no more than with nodes that are full.
+        """
         by_count = self.tally.nodes_by_count()
-        most = self.floor + self.tally.max_skew - 1 if is_limited else self.floor
-        numbers = max(1, min(_MOST_ON_A_NODE, most + 1 - min(by_count, default=0))) if is_limited else 1
-        return [union(there for count, there in by_count.items() if count <= most - at) for at in range(numbers)]
+        others = min((count for count, there in by_count.items() if there & ~nodes), default=maxsize)
+        floor = min(others, self.floor + _MOST_ON_A_NODE, maxsize if lowest is None else lowest)
+        if floor <= self.floor or self.tally.too_few:
+            return []
+        return [nodes & taking for taking in self._taking(floor)]
+
+    def _taking(self, minimum: int) -> list[NodeSet]:
+        """Return the nodes that take one, two or more pods while the minimum is this."""
+        most = minimum + self.tally.max_skew - 1
+        return list(takewhile(bool, (self._nodes_up_to(most - at) for at in range(_MOST_ON_A_NODE))))
+
+    def _nodes_up_to(self, most: int) -> NodeSet:
+        return union(there for count, there in self.tally.nodes_by_count().items() if count <= most)
 
     def inside(self, lead: Filling) -> Mapping[str, Sequence[str]] | None:
         """Return, for each domain of the leading constraint, the domains in it of which one is allowed if it is.

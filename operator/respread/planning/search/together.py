@@ -23,10 +23,13 @@ than the other, of the same number of pods in the end.
 
 With several constraints, the domains with the fewest pods of each may be the only ones that it allows, so each node set
 that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
-each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places. The
-scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
-the nodes that the DoNotSchedule constraints allow there have room. A domain to which one has to go has got only as many
-others as it now has more than its evictions leave, so no more have taken a node there.
+each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places. If no node of
+the set becomes full, more do: where none of them passes, each has the minimum plus s or more, so a node elsewhere has
+the minimum. While one of them has less than the fewest elsewhere plus s, one passes.
+
+The scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long
+as the nodes that the DoNotSchedule constraints allow there have room. A domain to which one has to go has got only as
+many others as it now has more than its evictions leave, so no more have taken a node there.
 
 An eviction from a domain with more than the minimum plus s takes one from the excess, and a landing adds at most one.
 So a group gets no more excess from it, wherever its replacement lands: it is *paid for* in this group. Groups of other
@@ -143,8 +146,8 @@ class _Course:
         """The groups in which all have to be."""
         self._keeps_minimums = False
         """Whether no eviction may leave less than the minimum of a ScheduleAnyway constraint."""
-        self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
-        """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
+        self._shown: set[tuple[Hashable, _Domains, Part]] = set()
+        """For what room is looked for already."""
         self._may_differ = len({self._these(number).room for number in self._coming}) > 1
         """Whether some may land where others may not."""
         self._needed_by: dict[Hashable, set[_Domains]] = {}
@@ -239,34 +242,36 @@ class _Course:
         for level in map(self._level, own.of_nodes):
             if not level.tally.soft:
                 nodes &= level.tally.domains.eligible
-        room = these.room, roomy
         demand = Demand(
             piece.sample,
             piece.replacement,
             nodes,
-            parts=(Part(passing),),
+            parts=(Part(passing, roomy=roomy),),
             is_replacement=True,
             closing=closing,
-            roomy=roomy,
             takes=self._takes,
         )
         if own.lead is None:
             return demand if passing else None
-        needed: _Parts = {(): passing}
+        needed: _Parts = {(): piece.replacement.statically_feasible}
         lead = self._level(own.lead)
         larger = own.lead, *own.beside
         for index in larger:
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
-            needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
+            needed = self._within(needed, passing, level, around, counts=counts, leads=index == own.lead)
+        found = {
+            domains: self._part(these, own, within, Part(within & passing, self._siblings(larger, domains), roomy))
+            for domains, within in needed.items()
+        }
         parts = tuple(
-            Part(part, self._siblings(larger, domains))
-            for domains, part in needed.items()
-            if (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
+            part
+            for domains, part in found.items()
+            if (these.room, domains, part) not in self._shown or None in domains or 0 < closing < maxsize
         )
-        if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
+        if not needed or not all(part.nodes for part in found.values()) or len(parts) > _MOST_PARTS:
             return None
-        self._shown.update((room, passing, domains) for domains in needed)
+        self._shown.update((these.room, *each) for each in found.items())
         self._needed_by.setdefault(these.room, set()).update(needed)
         if any(needed.keys() - others for others in self._needed_by.values()):
             return None  # They would have to find room in more domains than before.
@@ -275,6 +280,15 @@ class _Course:
         is_first = self._first is not None and these.room == self._first.room
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
+
+    def _part(self, these: _Replacements, own: _Own, within: NodeSet, part: Part) -> Part:
+        """Return a part with the nodes that take more while none is full, if it takes fewer than may come there."""
+        if these.are_apart or len(own.of_nodes) != 1 or part.nodes.bit_count() > part.siblings:
+            return part
+        level, end = self._level(own.of_nodes[0]), self._end(own.of_nodes[0])
+        if level.tally.soft or end is None:
+            return part
+        return part._replace(unless_full=tuple(level.accepting_among(within, end.lowest)))
 
     def _siblings(self, constraints: Iterable[int], domains: _Domains) -> int:
         """Return how many others at most have landed where domains meet when one can go nowhere else."""
@@ -318,17 +332,19 @@ class _Course:
         self._keeps_minimums = True
         return True
 
-    def _within(self, parts: _Parts, level: Filling, around: Filling | None, *, counts: bool, leads: bool) -> _Parts:
+    def _within(
+        self, parts: _Parts, passing: NodeSet, level: Filling, around: Filling | None, *, counts: bool, leads: bool
+    ) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
 
-        If all of them have nodes that a DoNotSchedule constraint allows whatever happens, these alone. `around` is the
-        leading one, of whose domains this one's may be parts, if both count the replacement.
+        If all of them have nodes of `passing` that a DoNotSchedule constraint allows whatever happens, these alone.
+        `around` is the leading one, of whose domains this one's may be parts, if both count the replacement.
         """
         nodes = level.tally.domains.nodes
         if not (leads or level.tally.soft):
             never_closing = level.never_closing()
             open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
-            if all(open_.values()):
+            if all(part & passing for part in open_.values()):
                 return open_
             if around is not None and (inside := level.inside(around)) is not None:
                 return {
