@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -238,6 +239,15 @@ def test_a_group_with_little_room_costs_no_search(places: int) -> None:
         return calls(lambda: planned(nodes, of_web({"a": 60}, 10, zonal())))
 
     assert planning(places) <= 2 * planning(110)
+
+
+@pytest.mark.parametrize("max_skew", [1, 2])
+def test_a_constraint_that_workloads_share_beside_their_own_costs_no_search(max_skew: int) -> None:
+    def planning(*shared: TopologySpreadConstraint) -> int:
+        parts = (part_of_web(part, 6, constraint(selector=Map(part=part)), *shared) for part in "xy")
+        return calls(lambda: planned(zones("abc", 6), list(chain.from_iterable(parts))))
+
+    assert planning(zonal(max_skew=max_skew)) <= 3 * planning()
 
 
 @pytest.mark.parametrize("closed", [{"unschedulable": True}, {"taints": (taint(),)}], ids=["cordoned", "tainted"])

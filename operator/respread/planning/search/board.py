@@ -117,6 +117,8 @@ class Board:
         self.placement = placement
         self.waiting = tuple(waiting)
         self.components = tuple(map(tuple, components))
+        self._apart = tuple(map(self._sets_apart, self.components))
+        """By component, sets of groups to be cured of which no two share pods."""
         self._turn = turn
         self._ranks = ranks
         self._going = leaving
@@ -184,30 +186,43 @@ class Board:
 
         The same moves can restore groups that share pods, but not groups that share none.
         """
-        tallies = self.tallies
-        return sum(
-            max((tallies[index].fewest_moves() for index in component if tallies[index].cure), default=0)
-            for component in self.components
-        )
+        return self._in_all({index: tally.fewest_moves() for index, tally in enumerate(self.tallies) if tally.cure})
+
+    def _in_all(self, moves: Mapping[int, float]) -> float:
+        """Return the least number of moves that are as many as these for each group to be cured."""
+        return sum(max((sum(map(moves.__getitem__, those)) for those in sets), default=0) for sets in self._apart)
+
+    def _sets_apart(self, component: Iterable[int]) -> set[frozenset[int]]:
+        """Return sets of groups to be cured of which no two share pods: one with each group, and small ones."""
+        pieces = {
+            index: {number for number, piece in enumerate(self.pieces) if index in piece.counted_by}
+            for index in component
+            if self.tallies[index].cure
+        }
+        smallest_first = sorted(pieces, key=lambda index: len(pieces[index]))
+        found = set()
+        for index in pieces:
+            apart = [index]
+            for other in smallest_first:
+                if all(pieces[other].isdisjoint(pieces[each]) for each in apart):
+                    apart.append(other)
+            found.add(frozenset(apart))
+        return found
 
     def reach(self, *, however_much_room: bool = False) -> Cost:
         """Return what no plan for these groups can cost less than, if they are as at the start.
 
         With `however_much_room`, it is assumed that pods outside the board leave theirs.
         """
-        tallies = self.tallies
-        reaches = [
-            [
-                (tallies[index].rank, tallies[index].reach(however_much_room=however_much_room))
-                for index in component
-                if tallies[index].cure
-            ]
-            for component in self.components
-        ]
+        reaches = {
+            index: tally.reach(however_much_room=however_much_room)
+            for index, tally in enumerate(self.tallies)
+            if tally.cure
+        }
         return Cost(
-            self._by_rank(rank for component in reaches for rank, each in component if each.excess),
-            sum(each.excess for component in reaches for _, each in component),
-            sum(max((each.moves for _, each in component), default=0) for component in reaches),
+            self._by_rank(self.tallies[index].rank for index, each in reaches.items() if each.excess),
+            sum(each.excess for each in reaches.values()),
+            int(self._in_all({index: each.moves for index, each in reaches.items()})),
         )
 
     def potential(self) -> Potential:
