@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_677),  # (300, 44,000)
-        ("operator/respread", 191, 41_663),  # (-, 31,000)
+        ("operator", 279, 59_678),  # (300, 44,000)
+        ("operator/respread", 191, 41_664),  # (-, 31,000)
         ("tests", 448, 74_997),  # (-, 75,000)
     ],
 )

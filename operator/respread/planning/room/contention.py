@@ -199,9 +199,9 @@ class Contention:
 
     def replace(self, before: Demand, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Let pods take the place of one that has joined, or for which room is reserved, as `join` does."""
-        one = before._replace(number=1)
         if any(each is before for each in self._without_room):  # They do not count.
             return self.join(demands, left)
+        one = before._replace(number=1)
         self._note(one, -1)
         more = int(any(each.nodes & ~before.nodes for each in demands))
         self._widened += more
@@ -344,9 +344,9 @@ class Contention:
         return None
 
     def _show_unless_full(self, demand: Demand, part: Part) -> _Kept | None:
-        """Return the proof that no node of a part is full before its constraint closes it, and closes not all; or None.
+        """Return the proof that a constraint closes each node before it is full, and that too few come to close all.
 
-        So many can't land on it while it is open that they, and the others that may land there, fill one.
+        To fill a node that is open, it takes more of others than may land there.
         """
         if not part.unless_full or part.unless_full[0] & ~demand.now:
             return None

@@ -45,7 +45,8 @@ class Part(NamedTuple):
     roomy: tuple[NodeSet, ...] = ()
     """The nodes that it takes two of their component to close, three, and so on."""
     unless_full: tuple[NodeSet, ...] = ()
-    """More nodes than these: those that it takes one to close, two, and so on, while each of them has room for it."""
+    """If none of them becomes full: the nodes that it takes one of their component to close, two, and so on, which are
+    more than these. Otherwise none."""
 
 
 class Demand(NamedTuple):
