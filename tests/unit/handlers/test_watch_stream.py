@@ -59,7 +59,7 @@ class Watch:
 @pytest.mark.parametrize("cut_off", [b"", BOOKMARK[:-5]])
 async def test_complete_lines_pass_unchanged_and_a_last_one_that_was_cut_off_is_dropped(cut_off: bytes) -> None:
     watch = Watch()
-    watch.send(EVENT, BOOKMARK + EVENT + cut_off)
+    watch.send(EVENT, BOOKMARK + EVENT, cut_off)
     assert b"".join(await watch.rest()) == EVENT + BOOKMARK + EVENT
 
 

@@ -134,7 +134,7 @@ class Contention:
         self._number = 0
         self._opened = _Opened()
         self._widened = 0
-        """How many may land on more nodes than when they joined: there, they are as many more."""
+        """How many may land on more nodes than were reserved for them: there, they are as many more."""
         self._looks = self._looks_for_later = _MOST_LOOKS
         self.fragile: list[Demand] = []
         """The pods of `waiting` that other pods of `waiting` may leave without a node."""
@@ -198,7 +198,7 @@ class Contention:
         return is_shown
 
     def replace(self, before: Demand, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
-        """Let pods take the place of one that has joined, or for which room is reserved, as `join` does."""
+        """Let pods take the place of one for which room is reserved, as `join` does."""
         if any(each is before for each in self._without_room):  # They do not count.
             return self.join(demands, left)
         one = before._replace(number=1)
