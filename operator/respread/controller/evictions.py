@@ -189,7 +189,7 @@ class Evictions:
             return answer
         return await self._api.prepare(
             move.pod,
-            grace_period_seconds=batch.planned_for.grace_period_seconds(move),
+            grace_period_seconds=batch.planned_for.policies[move.policy].spec.eviction.grace_period_seconds,
             dry_run=dry_run,
             timeout_seconds=self._permission.exclusive_seconds,
         )
@@ -223,12 +223,9 @@ class Evictions:
 
         The API server evicts such pods, so a budget that was deleted since the plan must be noticed here.
         """
-        policy = batch.planned_for.policies.get(move.policy)
-        if policy is None:
-            return None
         now: Mapping[str, PodDisruptionBudget] = self._current().disruption_budgets.get(move.pod.namespace) or {}
         still = [each for each in planned if (found := now.get(each.name)) and found.selector == each.selector]
-        return why_no_budget(policy.spec.victims, still)
+        return why_no_budget(batch.planned_for.policies[move.policy].spec.victims, still)
 
     def _why_gone(self, pod: Pod) -> Held | None:
         """Return that a pod is gone or going by now, or None if it is not; see `EvictionApi.read` for why."""

@@ -100,12 +100,11 @@ def _place_of_lease(
     if options.lease_namespace is not None or access.in_cluster:
         given = ObjectKey(options.lease_namespace or access.endpoint.namespace, options.lease_name)
         return lambda: given
-    place = LeasePlace()
 
     def find() -> ObjectKey | None:
         if not informers.health.synced:
             return None
-        return ObjectKey(place.in_snapshot(informers.state.snapshot), options.lease_name)
+        return ObjectKey(namespace_of_installed(informers.state.snapshot), options.lease_name)
 
     return find
 
@@ -126,28 +125,16 @@ def _nobody_has_led(informers: Informers) -> bool:
     return known and all(status == PolicyStatus() for status in informers.policies.statuses.values())
 
 
-class LeasePlace:
-    """Finds the operator that is installed in a cluster by its pods, for operators outside of the cluster.
+def namespace_of_installed(snapshot: ClusterSnapshot) -> str:
+    """Return the namespace of the operator that is installed in a cluster, by its pods, or else the common one.
 
-    It is called repeatedly, because an operator may be installed at any time. Only namespaces whose pods changed are
-    examined.
+    An operator may be installed at any time.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[object, bool]] = {}
-
-    def in_snapshot(self, snapshot: ClusterSnapshot) -> str:
-        """Return the namespace of the installed operator, or else the common one."""
-        known, self._known = self._known, {}
-        for namespace, by_labels in snapshot.pods_by_labels.items():
-            before = known.get(namespace)
-            if before is None or before[0] is not by_labels:
-                found = any(
-                    are_own(labels) and any(map(is_active, pods.values())) for labels, pods in by_labels.items()
-                )
-                before = (by_labels, found)
-            self._known[namespace] = before
-        installed = {namespace for namespace, (_, found) in self._known.items() if found}
-        if INSTALLED_NAMESPACE in installed or INSTALLED_NAMESPACE in snapshot.namespaces:
-            return INSTALLED_NAMESPACE
-        return min(installed, default=COMMON_NAMESPACE)
+    if INSTALLED_NAMESPACE in snapshot.namespaces:
+        return INSTALLED_NAMESPACE
+    installed = (
+        namespace
+        for namespace, by_labels in snapshot.pods_by_labels.items()
+        if any(are_own(labels) and any(map(is_active, pods.values())) for labels, pods in by_labels.items())
+    )
+    return min(installed, default=COMMON_NAMESPACE)

@@ -167,8 +167,6 @@ class Observer:
 
     def _learn(self, ended: Sequence[Ended], judged: Judged, spread: Spread, policies: Policies) -> None:
         """Report outcomes, and remember what affects the next moves."""
-        if not ended and not judged.lasting and not judged.undecided:
-            return
         announcements, history = self._acting.announcements, self._acting.journal.history
         single = {name: history.single(policy) for name, policy in policies.items()}
         for move in judged.lasting:

@@ -68,11 +68,6 @@ class PlannedFor(NamedTuple):
     at: float
     """Seconds on the clock."""
 
-    def grace_period_seconds(self, move: Move) -> int | None:
-        """Return the grace period of a move's policy; None if it does not set one."""
-        policy = self.policies.get(move.policy)
-        return None if policy is None else policy.spec.eviction.grace_period_seconds
-
 
 class Permission:
     """Checked before every step of a move, the last time right before it is sent.
@@ -139,13 +134,6 @@ class Permission:
             return Held(Reason.IN_MOTION, "the policies have changed since it was planned")
         if (age := self._clock() - planned.at) > OLD_SECONDS:
             return Held(Reason.IN_MOTION, f"it was planned {age:.0f} s ago, and is planned again")
-        return self.unconfirmed(namespace, planned)
-
-    def unconfirmed(self, namespace: str, planned: PlannedFor) -> Held | None:
-        """Return why the policies of a namespace may have changed since moves were planned for them.
-
-        None if they have not.
-        """
         held = self._unconfirmed_at(EVERYWHERE, planned) or self._unconfirmed_at(namespace, planned)
         self._tell(namespace, held)
         return held

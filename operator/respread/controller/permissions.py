@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from math import inf
-from operator import is_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -348,8 +347,6 @@ class PermissionNeeds:
         self._own_namespace = own_namespace
         self._announce = announce
         self._helm_release = helm_release
-        self._basis: tuple[object, ...] = ()
-        """The objects from which the expected permissions were found. While they are the same, so are these."""
         self._logged: frozenset[Right] = frozenset()
         self._told: Mapping[str, frozenset[str]] = {}
 
@@ -387,10 +384,6 @@ class PermissionNeeds:
     def _expect(self, policies: Mapping[str, Policy], governed: Mapping[GroupKey, str]) -> None:
         """Have the optional permissions asked for that policies ask for."""
         own_namespace = self._own_namespace()
-        basis = policies, governed, own_namespace
-        if self._basis and all(map(is_, basis, self._basis)):
-            return
-        self._basis = basis
         expected: set[ResourceAttributes] = set()
         preventing = set()
         for policy in policies.values():

@@ -89,12 +89,10 @@ class OtherEvictions:
         """Know of none yet. `on_eviction` is called with each pod that somebody else evicted."""
         self._on_eviction = on_eviction
         self._known: dict[WorkloadName, OtherEvictor] = {}
-        self._leaving: Map[ObjectKey, Pod] | None = None
-        """None until the first look: the evictor of the pods in it is not known."""
         self._pending: dict[str, tuple[Pod, datetime]] = {}
         """Evicted pods that are to be judged, by their UIDs, and when each was first seen."""
-        self._seen: frozenset[str] = frozenset()
-        """UIDs of pods being deleted that were looked at."""
+        self._seen: frozenset[str] | None = None
+        """UIDs of pods being deleted that were looked at. None until the first look: nobody knows who evicted them."""
 
     @property
     def repeated(self) -> Mapping[WorkloadName, OtherEvictor]:
@@ -106,13 +104,11 @@ class OtherEvictions:
 
         `ours` are the UIDs of the pods that Respread evicted, as long as they are being deleted.
         """
-        leaving, first = snapshot.leaving_pods, self._leaving is None
-        if leaving is not self._leaving:
-            here = frozenset(pod.uid for pod in leaving.values())
-            if not first:
-                new = (pod for pod in leaving.values() if pod.uid not in self._seen and pod.disruption == EVICTED)
-                self._pending.update((pod.uid, (pod, now)) for pod in new)
-            self._seen, self._leaving = here, leaving
+        leaving = snapshot.leaving_pods.values()
+        if self._seen is not None:
+            new = (pod for pod in leaving if pod.uid not in self._seen and pod.disruption == EVICTED)
+            self._pending.update((pod.uid, (pod, now)) for pod in new)
+        self._seen = frozenset(pod.uid for pod in leaving)
         for uid in ours & self._pending.keys():
             del self._pending[uid]
         known = {
@@ -139,8 +135,7 @@ class OtherEvictions:
 
     def forget(self) -> None:
         """Start again: somebody else has evicted for Respread in the meantime."""
-        self._known, self._pending, self._leaving = {}, {}, None
-        self._seen = frozenset()
+        self._known, self._pending, self._seen = {}, {}, None
 
     def name(self, workload: WorkloadName, evictor: str) -> None:
         """Record who said that they evicted a pod of a workload."""

@@ -8,7 +8,7 @@ from immutables import Map
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.lease import LeasePlace
+from respread.controller.lease import namespace_of_installed
 from tests.worlds import NOW, cluster, pod, spec
 
 OPERATOR = Map({"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator", "tier": "ops"})
@@ -25,25 +25,18 @@ def of_operator(namespace: str, **fields: object) -> Pod:
 
 def test_without_an_installed_operator_the_lease_is_in_the_default_namespace() -> None:
     other = pod("web", "", spec(), labels=OPERATOR.delete("app.kubernetes.io/component"), namespace="shop")
-    assert LeasePlace().in_snapshot(snapshot(other)) == "default"
+    assert namespace_of_installed(snapshot(other)) == "default"
 
 
 def test_an_operator_in_another_namespace_is_found_by_its_pods() -> None:
-    assert LeasePlace().in_snapshot(snapshot(of_operator("ops"))) == "ops"
+    assert namespace_of_installed(snapshot(of_operator("ops"))) == "ops"
     for gone in ({"phase": "Failed"}, {"deletion_timestamp": NOW}):
-        assert LeasePlace().in_snapshot(snapshot(of_operator("ops", **gone))) == "default"
+        assert namespace_of_installed(snapshot(of_operator("ops", **gone))) == "default"
 
 
 def test_all_replicas_choose_the_same_of_several_namespaces() -> None:
     """That of the manifests even if its Deployment is scaled to zero."""
-    assert LeasePlace().in_snapshot(snapshot(of_operator("zoo"), of_operator("ops"))) == "ops"
+    assert namespace_of_installed(snapshot(of_operator("zoo"), of_operator("ops"))) == "ops"
     manifests = ("default", "respread-system")
-    assert LeasePlace().in_snapshot(snapshot(namespaces=manifests)) == "respread-system"
-    assert LeasePlace().in_snapshot(snapshot(of_operator("ops"), namespaces=manifests)) == "respread-system"
-
-
-def test_installing_and_removing_an_operator_changes_the_namespace() -> None:
-    place = LeasePlace()
-    assert place.in_snapshot(snapshot()) == "default"
-    assert place.in_snapshot(snapshot(of_operator("ops"))) == "ops"
-    assert place.in_snapshot(snapshot()) == "default"
+    assert namespace_of_installed(snapshot(namespaces=manifests)) == "respread-system"
+    assert namespace_of_installed(snapshot(of_operator("ops"), namespaces=manifests)) == "respread-system"

@@ -190,8 +190,7 @@ class Recording:
 
     def why_paused(self, move: Move, policies: Policies) -> Held | None:
         """Return why a move's policy evicts nothing after failures; None if it is not paused."""
-        policy = policies.get(move.policy)
-        return None if policy is None else self._journal.history.paused(policy, move.pod.namespace)
+        return self._journal.history.paused(policies[move.policy], move.pod.namespace)
 
     def close(self, move: Move, result: Answer | Held, bounding: Bounding, *, is_one_of_several: bool) -> None:
         """Count and report the result of a move.
