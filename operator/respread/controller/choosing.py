@@ -49,9 +49,7 @@ def choose(
     history, policies, moves = observation.history, observation.policies, planned.moves
     in_flight, names = observation.ledger.moves, {move.policy for move in moves}
     closed = {name: held for name in names if (held := closed_by(policies.get(name), name)) is not None}
-    single = {
-        name: tried for name in names - closed.keys() if (tried := history.single(policies[name])) is not None
-    }
+    single = {name: tried for name in names - closed.keys() if (tried := history.single(policies[name])) is not None}
     undecided = [each.move for each in observation.ledger.steadying]
     trying: defaultdict[str, set[str]] = defaultdict(set)
     for move in (*in_flight, *undecided):

@@ -165,7 +165,7 @@ class ControlLoop:
     def _goes_on(self, observation: Observation) -> bool:
         """Make more moves of the last plan; return whether it needs no other plan for the places that are free."""
         now, rest = observation.moment.now, self._rest
-        if rest is None or not (observation.leads and self._replanning.may_go_on(now)):
+        if rest is None or not self._replanning.may_go_on(now):
             return False
         if rest.uses_all_places((), observation) or (left := rest.at(observation, self._on_hold(observation))) is None:
             return False

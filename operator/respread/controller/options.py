@@ -37,7 +37,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     leader_election: bool = True
     """Whether to act only while holding the Lease."""
     lease_namespace: str | None = None
-    """None: the operator's own namespace in a cluster; elsewhere that of the installed operator (`controller/lease.py`)."""
+    """None: the operator's own namespace in a cluster; elsewhere that of the installed one (see `lease.py`)."""
     lease_name: str = "respread"
     lease_times: LeaseTimes = LeaseTimes()
     scheduler_configuration: SchedulerConfiguration = SchedulerConfiguration()

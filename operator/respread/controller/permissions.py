@@ -68,8 +68,6 @@ class _Review(msgspec.Struct):
 
 
 class _Missing(msgspec.Struct):
-    """A permission that was refused."""
-
     refusal: Response
     until: float
     """Until when that is not asked again."""

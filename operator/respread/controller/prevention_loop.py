@@ -210,7 +210,6 @@ class PreventionLoop:
             self._take(patch, msgspec.structs.replace(answer, result=PatchResult.SERVER_ERROR), term, now)
 
     def _take(self, patch: Patch, answer: PatchAnswer, term: _CostTerm, now: float) -> None:
-        """Handle the API server's answer."""
         made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
         match answer.result:
             case PatchResult.APPLIED:

@@ -162,8 +162,6 @@ _UNCHANGING: Final = ("replicasets", "statefulsets")
 
 
 class _Answer(NamedTuple):
-    """The answer for an owner."""
-
     workload: Workload | None
     """None if unknown."""
     again_seconds: float
@@ -281,7 +279,6 @@ class OwnerSelectors:
             )
 
     def _forget_others(self) -> None:
-        """Drop owners that are no longer wanted."""
         wanted = {(owner.resource, owner.key) for owner in self._wanted}
         for resource in RESOURCES:
             gone = [key for key in self._informers.state.keys(resource) if (resource, key) not in wanted]

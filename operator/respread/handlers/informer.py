@@ -359,5 +359,4 @@ class ChangeSignal:
 
 
 def _earliest(*times: float | None) -> float | None:
-    """Return the earliest time; None if there is none."""
     return min((each for each in times if each is not None), default=None)

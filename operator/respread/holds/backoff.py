@@ -17,7 +17,6 @@ The data survives a restart: it is plain data, in wall-clock seconds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
 from datetime import UTC, datetime
 from math import inf
 from typing import Final
@@ -98,11 +97,6 @@ class BackOffs(msgspec.Struct, frozen=True):
         sooner = f"for {floor_seconds:.0f} s if" if floor_seconds > 0 else "until"
         message = f"{left} {known.until - now:.0f} s, or {sooner} its situation changes"
         return Held(Reason.BACKING_OFF, message, datetime.fromtimestamp(known.until, UTC))
-
-    def without_others(self, groups: Collection[str]) -> BackOffs:
-        """Forget all groups except these, because they no longer exist or are no longer violated."""
-        kept = Map({group: known for group, known in self.groups.items() if group in groups})
-        return self if len(kept) == len(self.groups) else BackOffs(kept)
 
 
 _IN: Final = " in "

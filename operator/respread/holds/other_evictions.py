@@ -231,13 +231,10 @@ def others_by_name(requests: Requests, metrics: Metrics) -> tuple[OtherEvictions
 class EvictorNames:
     """Looks for the Events of evictions, one after another."""
 
-    def __init__(
-        self, requests: Requests, tell: Callable[[WorkloadName, str], None], *, event_seconds: float = _EVENT_SECONDS
-    ) -> None:
+    def __init__(self, requests: Requests, tell: Callable[[WorkloadName, str], None]) -> None:
         """Create it. `tell` is called with a workload and who reported that they evicted a pod of it."""
         self._requests = requests
         self._tell = tell
-        self._event_seconds = event_seconds
         self._waiting: asyncio.Queue[Pod] = asyncio.Queue(MOST_WAITING)
 
     def look_for(self, pod: Pod) -> None:
@@ -249,14 +246,9 @@ class EvictorNames:
         """Look for Events until cancelled."""
         while True:
             pod = await self._waiting.get()
-            await asyncio.sleep(self._event_seconds)
+            await asyncio.sleep(_EVENT_SECONDS)
             if name := await self._evictor_of(pod):
                 self._tell(workload_of(pod), name)
-            self._waiting.task_done()
-
-    async def idle(self) -> None:
-        """Wait until there is no eviction whose Event is to be looked for."""
-        await self._waiting.join()
 
     async def _evictor_of(self, pod: Pod) -> str:
         """Return who reported the eviction of a pod; empty if there is no report, or if Events can't be read."""

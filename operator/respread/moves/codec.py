@@ -76,8 +76,6 @@ def by_name(groups: GroupsByNamespace) -> GroupsNamed:
 class GroupNames:
     """The names of groups, each computed once."""
 
-    __slots__ = ("_names",)
-
     def __init__(self) -> None:
         self._names: dict[GroupKey, str] = {}
 
@@ -111,8 +109,6 @@ def _sorted_map(value: Any) -> dict[Any, Any]:
 class RecordedMoves:
     """Returns moves in flight for records. It belongs to one event loop."""
 
-    __slots__ = ("_by_policy", "_ledger", "_written")
-
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._by_policy: Mapping[str, tuple[MoveInFlight, ...]] = {}
@@ -142,8 +138,6 @@ class RecordedMoves:
 
 class _YoungSiblings:
     """The pods of controllers that were created at a moment or later, found once for all moves that ask for them."""
-
-    __slots__ = ("_found", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot

@@ -108,8 +108,6 @@ class Judged(NamedTuple):
 class ReplacementPods:
     """The possible replacements in a snapshot, determined once for all moves with the same known pods."""
 
-    __slots__ = ("_candidates", "_snapshot", "_taken")
-
     def __init__(self, snapshot: ClusterSnapshot, taken: Iterable[str]) -> None:
         self._snapshot = snapshot
         self._taken = set(taken)
@@ -147,8 +145,6 @@ class ReplacementPods:
 
 class Knowing:
     """Adds the replacements of finished moves to the known pods of other moves."""
-
-    __slots__ = ("_known", "_replacing")
 
     def __init__(self, over: Iterable[Ended]) -> None:
         self._replacing: dict[str, set[str]] = {}
@@ -229,7 +225,6 @@ def _until_ready(entry: MoveEntry, replacement: Pod) -> float:
 
 
 def _given_up(entry: MoveEntry, now: float, waited: str) -> Ended:
-    """Return how a move has ended on which Respread gives up."""
     replacement = entry.replacement
     if entry.placed_at is not None:
         if replacement is None:

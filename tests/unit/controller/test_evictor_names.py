@@ -16,6 +16,8 @@ from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
 from tests.worlds import pod, spec
 
+pytestmark = pytest.mark.virtual_time
+
 DESCHEDULER = {"reportingController": "sigs.k8s.io.descheduler", "reason": "PodLifeTime", "action": "Descheduled"}
 UPDATER = {"reportingController": "vpa-updater", "reason": "EvictedByVPA", "note": "Pod was evicted to resize it."}
 SCHEDULER = {"reportingController": "default-scheduler", "reason": "Scheduled", "note": "assigned descheduler/web-0"}
@@ -45,11 +47,11 @@ def listed(*events: dict[str, str]) -> bytes:
 
 async def names_found(requests: Events, pods: int = 1) -> list[tuple[WorkloadName, str]]:
     reported: list[tuple[WorkloadName, str]] = []
-    names = EvictorNames(requests, lambda workload, name: reported.append((workload, name)), event_seconds=0.0)
+    names = EvictorNames(requests, lambda workload, name: reported.append((workload, name)))
     for number in range(pods):
         names.look_for(pod(f"web-{number}", "a1", spec()))
     running = asyncio.create_task(names.run())
-    await names.idle()
+    await asyncio.sleep(120)
     running.cancel()
     return reported
 
@@ -65,18 +67,20 @@ async def names_found(requests: Events, pods: int = 1) -> list[tuple[WorkloadNam
         ((), None),
     ],
 )
-def test_the_reporter_of_an_eviction_event_is_named(events: tuple[dict[str, str], ...], expected: str | None) -> None:
+async def test_the_reporter_of_an_eviction_event_is_named(
+    events: tuple[dict[str, str], ...], expected: str | None
+) -> None:
     requests = Events(listed(*events))
-    assert [name for _, name in asyncio.run(names_found(requests))] == ([] if expected is None else [expected])
+    assert [name for _, name in await names_found(requests)] == ([] if expected is None else [expected])
     assert requests.asked == [f"regarding.uid={pod('web-0', 'a1', spec()).uid}"]
 
 
 @pytest.mark.parametrize(
     ("answer", "status_code"), [(None, 200), (b"{}", 403), (b"no JSON", 200), (b'{"items": null}', 200), (b"[]", 200)]
 )
-def test_without_events_no_evictor_is_named(answer: bytes | None, status_code: int) -> None:
-    assert asyncio.run(names_found(Events(answer, status_code))) == []
+async def test_without_events_no_evictor_is_named(answer: bytes | None, status_code: int) -> None:
+    assert await names_found(Events(answer, status_code)) == []
 
 
-def test_events_are_requested_for_a_few_pods_at_a_time() -> None:
-    assert len(asyncio.run(names_found(Events(listed(DESCHEDULER)), 3 * MOST_WAITING))) == MOST_WAITING
+async def test_events_are_requested_for_a_few_pods_at_a_time() -> None:
+    assert len(await names_found(Events(listed(DESCHEDULER)), 3 * MOST_WAITING)) == MOST_WAITING

@@ -199,8 +199,8 @@ def test_the_back_off_of_a_balanced_group_is_forgotten_once_it_has_expired() -> 
     failed = BackOffs().failed(group_name(key), "", NOW)
     later = NOW + 1000
     assert without_expired(failed, {key: balanced}, (), NOW + 1) is failed
-    assert without_expired(failed, {key: violated}, (), later) is failed
-    assert without_expired(failed, {key: balanced}, {key}, later) is failed
+    assert without_expired(failed, {key: violated}, (), later) == failed
+    assert without_expired(failed, {key: balanced}, {key}, later) == failed
     assert not without_expired(failed, {key: balanced}, (), later).groups
     assert not without_expired(failed, {}, (), later).groups
     assert not without_expired(failed, {}, (), failed.groups[group_name(key)].until).groups

@@ -109,9 +109,3 @@ def test_a_group_is_held_for_all_of_the_longest_delay_with_its_jitter(monkeypatc
         backing_off = backing_off.failed(group, "s", now=1000)
         assert backing_off.held(group, "s", now=1000) is not None
         assert backing_off.held(group, "s", now=backing_off.groups[group].until) is None
-
-
-def test_deleted_groups_are_forgotten() -> None:
-    both = BackOffs().failed("web", "s", now=1).failed("api", "s", now=1)
-    assert set(both.without_others({"web", "new"}).groups) == {"web"}
-    assert both.without_others({"web", "api"}) is both

@@ -193,8 +193,7 @@ def without_expired(
     if not any(each.until <= now for each in back_offs.groups.values()):
         return back_offs
     needed = {group_name(key) for key, group in groups.items() if group.violated or key in busy}
-    waiting = {name for name, each in back_offs.groups.items() if each.until > now}
-    return back_offs.without_others(needed | waiting)
+    return BackOffs(Map({name: each for name, each in back_offs.groups.items() if each.until > now or name in needed}))
 
 
 def _whole_seconds(seconds: float) -> datetime:

@@ -154,8 +154,6 @@ class Journal:
 class Recording:
     """Records, counts and reports."""
 
-    __slots__ = ("_announcements", "_journal", "_metrics", "_refusals", "_seen", "_statuses")
-
     def __init__(
         self,
         journal: Journal,

@@ -313,8 +313,6 @@ def _key(document: dict[str, Any]) -> ObjectKey:
 class ExclusiveRequests:
     """Sends requests while no other replica can lead, and knows whether one of them may still arrive."""
 
-    __slots__ = ("_clock", "_exclusive_seconds", "_requests", "_unanswered_at")
-
     def __init__(self, requests: Requests, clock: Callable[[], float], exclusive_seconds: Callable[[], float]) -> None:
         """Create it. `exclusive_seconds` returns for how long no other replica can lead."""
         self._requests = requests
@@ -350,8 +348,6 @@ class ExclusiveRequests:
 
 class RecordWriter:
     """Writes records that differ from what is stored. Requests for one policy must be made one after another."""
-
-    __slots__ = ("_known", "_requests", "_troubles", "_uncertain")
 
     def __init__(self, requests: ExclusiveRequests) -> None:
         self._requests = requests
