@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from respread.planning.plan import Move, Step
+from respread.moves.entry import controller_uid_of
+from respread.planning.plan import Step
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -78,7 +79,7 @@ class Lanes:
     async def turn(self, step: Step) -> AsyncIterator[contextlib.ExitStack]:
         """Wait until a step is next for its controllers. It stays so until its turn is closed, or the context ends."""
         with contextlib.ExitStack() as turn:
-            for controller in sorted({_controller(move) for move in step}):
+            for controller in sorted(set(map(controller_uid_of, step))):
                 lock = self._controllers.setdefault(controller, asyncio.Lock())
                 await lock.acquire()
                 turn.callback(lock.release)
@@ -114,8 +115,3 @@ class Lanes:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("An eviction failed for a reason that is a bug", exc_info=error)
-
-
-def _controller(move: Move) -> str:
-    controller = move.pod.controller
-    return move.pod.uid if controller is None else controller.uid

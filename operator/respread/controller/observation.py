@@ -142,13 +142,13 @@ class Observer:
     ) -> ClockReading:
         """Check the moves in flight, process their outcomes, and return when that was."""
         journal, follow_up = self._acting.journal, self._acting.follow_up
+        before = journal.ledger
         if not stopping:
             follow_up.look_after(snapshot)
             if leads:
                 follow_up.find_out()
-        before = journal.ledger
-        if leads and before.unmade and not stopping and why_stale(self._informers.health.ages_seconds()) is None:
-            ask_again(self._acting, snapshot, spread, policies)
+                if before.unmade and why_stale(self._informers.health.ages_seconds()) is None:
+                    ask_again(self._acting, snapshot, spread, policies)
         self._conclude(snapshot, spread, policies, leads=leads)
         moment = journal.moment()
         self._acting.holds.observe(snapshot, spread.groups, before, journal.ledger, moment, leads=leads)
