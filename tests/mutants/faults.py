@@ -306,7 +306,7 @@ FAULTS: Final = (
     Fault(
         "steps of the same controller run at the same time",
         "controller/lanes.py",
-        "for controller in sorted({_controller(move) for move in step}):",
+        "for controller in sorted(set(map(controller_uid_of, step))):",
         "for controller in sorted(move.pod.uid for move in step):",
     ),
     Fault(
