@@ -181,17 +181,18 @@ def test_an_event_applies_all_earlier_events_first_in_order() -> None:
             ("ADDED", pod("web", 7)),
             ("DELETED", pod("web", 8)),
             ("ADDED", pod("api", 9)),
+            ("DELETED", pod("db", 9)),
             ("ADDED", broken_pod("db", 10)),
             ("MODIFIED", pod("api", 11, phase="Pending")),
             ("ADDED", pod("web", 12)),
         ]
     ]
-    assert informer.take_event(lights[4]["object"], deleted=False) == 5
-    assert WEB not in parts.informers.state.snapshot.pods
+    assert informer.take_event(lights[5]["object"], deleted=False) == 6
+    assert set(parts.informers.state.snapshot.pods) == {API, DB}
     assert parts.informers.state.snapshot.pods[API].phase == "Pending"
     assert set(informer.undecodable) == {DB}
     assert informer.take_event(lights[1]["object"], deleted=True) == 0  # a late worker of Kopf
-    assert informer.take_event(lights[5]["object"], deleted=False) == 1
+    assert informer.take_event(lights[6]["object"], deleted=False) == 1
     assert WEB in parts.informers.state.snapshot.pods
 
 

@@ -70,7 +70,7 @@ async def test_a_line_is_delivered_once_it_is_complete() -> None:
     assert await anext(chunks) == EVENT
     rest = asyncio.ensure_future(anext(chunks))
     watch.send(BOOKMARK[9:20])
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.2)  # longer than it collects what comes together
     watch.send(BOOKMARK[20:])
     assert await asyncio.wait_for(rest, 30) == BOOKMARK
 

@@ -99,8 +99,7 @@ class History:
         minutes = self._counts.of_policies.minutes
         for gone in set(minutes) - set(policies):
             minutes = minutes.delete(gone)
-        if minutes is not self._counts.of_policies.minutes:
-            self._counts = self._counts._replace(of_policies=EvictionHistory(minutes))
+        self._counts = self._counts._replace(of_policies=EvictionHistory(minutes))
         for gone in set(self.breakers.policies) - set(policies):
             self.breakers = self.breakers.succeeded(gone)
 
@@ -152,8 +151,7 @@ class History:
         now = self._wall_clock()
         self.trust = self.trust.without_old(now)
         self.back_offs = without_expired(self.back_offs, groups, busy, now)
-        if (recent := self._counts.of_groups.without_old(now)) is not self._counts.of_groups:
-            self._counts = self._counts._replace(of_groups=recent)
+        self._counts = self._counts._replace(of_groups=self._counts.of_groups.without_old(now))
         self._names.keep(groups)
 
     def why_left_alone(self, group: SpreadGroup) -> Held | None:
