@@ -112,12 +112,11 @@ class Announcements:
 
 def describe(move: Move) -> str:
     """Return why a move is made, in a clause: which skew it reduces and where the replacement may land."""
-    parts = [
+    return "; ".join(
         f"{key.topology_key} {before} holds more than maxSkew {key.max_skew} allows, and the replacement "
         f"{'goes' if move.certain else 'should go'} to {' or '.join(after)}"
         for key, before, after in zip(move.groups, move.from_domains, move.to_domains, strict=True)
-    ]
-    return "; ".join(parts)
+    )
 
 
 def _policy(policy: Policy) -> EventObject:

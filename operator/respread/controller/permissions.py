@@ -368,10 +368,7 @@ class PermissionNeeds:
             if each.group != _SPARE and (not each.namespace or each.namespace in namespaces)
         )
         self._log(missing)
-        found = {}
-        for policy in policies.values():
-            if of_policy := self._of_policy(policy, missing):
-                found[policy.name] = of_policy
+        found = {name: each for name, policy in policies.items() if (each := self._of_policy(policy, missing))}
         told = {name: frozenset(each.permission for each in of_policy) for name, of_policy in found.items()}
         for name, policy in policies.items():
             if acts and told.get(name) != self._told.get(name):

@@ -192,12 +192,9 @@ def _with_replacement(
         known = entry.known | {entry.replacement.uid}
         entry = at_phase(entry, MovePhase.LEAVING, now)
         entry = msgspec.structs.replace(entry, replacement=None, known=known, is_bereft=True)
-    replacement = replacements.take(entry)
-    return (
-        entry
-        if replacement is None
-        else msgspec.structs.replace(at_phase(entry, MovePhase.REPLACED, now), replacement=replacement)
-    )
+    if (replacement := replacements.take(entry)) is None:
+        return entry
+    return msgspec.structs.replace(at_phase(entry, MovePhase.REPLACED, now), replacement=replacement)
 
 
 def end_of(entry: MoveEntry, now: float, ready_seconds: Mapping[str, float], compare: Compare) -> Ended | None:

@@ -96,10 +96,8 @@ class History:
         for names in (self.evicted, self.last_eviction_time):
             for gone in names.keys() - set(policies):
                 del names[gone]
-        minutes = self._counts.of_policies.minutes
-        for gone in set(minutes) - set(policies):
-            minutes = minutes.delete(gone)
-        self._counts = self._counts._replace(of_policies=EvictionHistory(minutes))
+        minutes = {name: each for name, each in self._counts.of_policies.minutes.items() if name in policies}
+        self._counts = self._counts._replace(of_policies=EvictionHistory(Map(minutes)))
         for gone in set(self.breakers.policies) - set(policies):
             self.breakers = self.breakers.succeeded(gone)
 
@@ -110,13 +108,12 @@ class History:
 
         The policy is None if it is gone.
         """
+        now = self._wall_clock()
         if (ready := was_ready(ended)) is not None:
             self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
-            now = self._wall_clock()
             self.trust = self.trust.with_end(ended.move.workload, now, ready=ready, seconds=ended.seconds)
         if ended.outcome is Outcome.IMPROVED:
             return  # Until it is known to last.
-        now = self._wall_clock()
         for key in ended.move.groups if ended.failed or ended.unmade else ():
             if (group := groups.get(key)) is not None:
                 name, situation = self._names.of(key), situation_of(group)
