@@ -215,7 +215,6 @@ class Informer:
         if (
             read is None
             or read.deleted
-            or isinstance(read.content, DecodeError)
             or read.identity.key in self.undecodable
             or not self._store.holds(read.identity.key, read.content)
         ):
