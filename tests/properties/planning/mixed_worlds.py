@@ -171,20 +171,25 @@ def shared_world(random: Random) -> World:
 
 
 def filling_world(random: Random) -> World:
-    """Return one in which the nodes of a zone have to take one pod each before any takes another one."""
-    nodes_of = [*(random.randint(1, 2) for _ in range(random.choice((1, 1, 2)))), random.choice((1, 2, 2, 3))]
+    """Return one in which the nodes, or racks, of one or two zones take one pod each before any takes two."""
+    back = random.choice((1, 2, 2, 3))
+    nodes_of = [*(random.randint(1, 3) for _ in range(random.choice((1, 1, 2)))), back]
+    filled = sum(nodes_of) - back
+    nodes_of += random.choice(([], [], [back], [random.randint(1, 3)]))
     zone_of = [zone for zone, number in enumerate(nodes_of) for _ in range(number)]
-    filled = zone_of.index(len(nodes_of) - 1)
-    pods = [host for host in range(filled) for _ in range(9 // filled)]
-    pods += [host for host in range(filled, len(zone_of)) if _seldom(random, 0.2)]
+    pods = random.choices(range(filled), k=9) if _seldom(random, 0.3) else [*range(filled)] * (9 // filled)
+    numbers = random.choice(((0,), (0,), (0, 1), (1,), (0, 0, 1, 2, 3)))
+    pods += [host for host in range(filled, len(zone_of)) for _ in range(random.choice(numbers))]
     hosts = tuple(
         Host(
-            {HOSTNAME: f"n{host}", "zone": f"z{zone}", "pool": random.choice("xxxxxy")},
+            {HOSTNAME: f"n{host}", "zone": f"z{zone}", "rack": f"r{zone}{host % 2}", "pool": random.choice("xxxxxy")},
             room=pods.count(host) + random.choice((1, 2, 3, 4, 6, PLENTY)),
+            cordoned=_seldom(random, 0.05),
         )
         for host, zone in enumerate(zone_of)
     )
-    rules = Rule("zone", random.choice((1, 1, 2)), _WEB), Rule(HOSTNAME, random.choice((1, 1, 2)), _WEB)
+    within = Rule(random.choice((HOSTNAME, HOSTNAME, "rack")), random.choice((1, 1, 2)), _WEB)
+    rules = Rule("zone", random.choice((1, 1, 2)), _WEB), within
     shapes = [Shape({"app": "web"}, rules, pools=each) for each in random.choice(((None,), (None,), (None, ("x",))))]
     places = tuple(Place(at % len(shapes), host) for at, host in enumerate(pods))
     return World(hosts, (*shapes, Shape({"app": "other"}, (), size=random.choice((1, 2)))), places)

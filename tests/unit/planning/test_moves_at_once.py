@@ -303,7 +303,7 @@ def test_a_soft_constraint_with_many_domains_keeps_no_move_waiting(max_skew: int
     assert at_once(planned(nodes, web)) == (15, 15)
 
 
-@pytest.mark.parametrize(("in_c", "expected"), [(2, (16, 16)), (3, (2, 16))])
+@pytest.mark.parametrize(("in_c", "expected"), [(2, (16, 16)), (3, (8, 16))])
 def test_all_moves_are_made_at_once_where_each_zone_has_as_many_racks(in_c: int, expected: tuple[int, int]) -> None:
     """If zone c has more racks than the others, these come to have fewer pods than the racks of the others need."""
     nodes = [
@@ -315,31 +315,19 @@ def test_all_moves_are_made_at_once_where_each_zone_has_as_many_racks(in_c: int,
     assert at_once(planned(nodes, of_web({"a": 24}, 6, zonal(), racks))) == expected
 
 
-def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> None:
-    """On each node of zones b and c, one replacement of each workload may land, beside those of the other."""
-    constraints = {
-        app: (constraint(selector=app), constraint(HOSTNAME, selector=app)) for app in (OF_WEB, Map(app="api"))
-    }
-    alone, both = (
-        planned(
-            zones("abc", 10),
-            [
-                each
-                for app, own in list(constraints.items())[:number]
-                for each in pods(
-                    {f"a{at}": 6 for at in range(10)},
-                    spec(*own),
-                    labels=app,
-                    prefix=app["app"],
-                    controller=controlled(app["app"]),
-                )
-            ],
-        )
-        for number in (1, 2)
+@pytest.mark.parametrize(("in_c", "expected"), [(10, 40), (11, 19)])
+def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one(in_c: int, expected: int) -> None:
+    """If zone c has more nodes than b, one replacement of each workload may land on each of b's for sure."""
+    nodes = [*zones("ab", 10), *zones("c", in_c)]
+    web, api = (
+        pods({f"a{at}": 6 for at in range(10)}, spec(*own), labels=app, prefix=app["app"], controller=controlled(of))
+        for app, of in ((OF_WEB, "web"), (Map(app="api"), "api"))
+        for own in [(constraint(selector=app), constraint(HOSTNAME, selector=app))]
     )
-    assert at_once(alone) == (19, 40)
-    assert at_once(both) == (38, 80)
-    assert both.awaits_nodes
+    alone, both = planned(nodes, web), planned(nodes, [*web, *api])
+    assert at_once(alone) == (expected, 40)
+    assert at_once(both) == (2 * expected, 80)
+    assert both.awaits_nodes == (expected < 40)
 
 
 def test_pods_with_anti_affinity_to_other_workloads_are_moved_at_once() -> None:
@@ -444,6 +432,12 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
         ([*zones("a", 12), *zones("b", 4)], {"a": 12}, 12, [zonal(), per_node(max_skew=2)], 6),
         (zones("ab", 6), {"a": 18, "b": 9}, 6, [zonal(), per_node(max_skew=2)], 4),
         (zones("abc", 6), {"a": 30, "b": 30}, 6, [zonal(), per_node()], 20),
+        ([*zones("ab", 6), *zones("c", 5)], {"a": 30, "b": 30}, 6, [zonal(), per_node()], 20),
+        ([*zones("ab", 5), *zones("c", 6)], {"a": 30, "b": 30}, 5, [zonal(), per_node()], 20),
+        (zones("abc", 6), {"a": 60}, 6, [zonal(), per_node()], 40),
+        (zones("abc", 6), {"a": 60}, 6, [zonal(), per_node(max_skew=2)], 40),
+        (zones("abc", 2), {"a": 120}, 2, [zonal(), per_node()], 80),
+        (zones("abc", 6), {"a": 41, "b": 12, "c": 7}, 6, [zonal(), per_node()], 21),
         (zones("abc", 6), {"a": 4}, 6, [zonal(min_domains=4)], 2),
         ([*zones("ab", 6), node("c0", "c", taints=(taint(),))], {"a": 8}, 6, [zonal()], 1),
     ],

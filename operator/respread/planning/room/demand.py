@@ -45,8 +45,8 @@ class Part(NamedTuple):
     roomy: tuple[NodeSet, ...] = ()
     """The nodes that it takes two of their component to close, three, and so on."""
     unless_full: tuple[NodeSet, ...] = ()
-    """If none of them becomes full: the nodes that it takes one of their component to close, two, and so on, which are
-    more than these. Otherwise none."""
+    """If none of them becomes full: the nodes of which one is open until it has got one of their component, two, and so
+    on. They are more than these. Otherwise none."""
 
 
 class Demand(NamedTuple):

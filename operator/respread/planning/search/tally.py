@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from sys import maxsize
 from typing import Final
 
 from respread.scheduling.view.node_table import NodeSet, union
@@ -221,18 +220,10 @@ class Filling:
             return [self._nodes_up_to(self.floor)]
         return self._taking(self.floor) or [0]
 
-    def accepting_among(self, nodes: NodeSet, lowest: int | None) -> list[NodeSet]:
-        """Return those of some nodes that take one, two or more pods while none of the nodes that take one is full.
-
-        One with the fewest pods of them is open then, unless another node has fewer. `lowest` is the lowest count that
-        an eviction leaves. Returns none if these are no more than with nodes that are full.
-        """
-        by_count = self.tally.nodes_by_count()
-        others = min((count for count, there in by_count.items() if there & ~nodes), default=maxsize)
-        floor = min(others, self.floor + _MOST_ON_A_NODE, maxsize if lowest is None else lowest)
-        if floor <= self.floor or self.tally.too_few:
-            return []
-        return [nodes & taking for taking in self._taking(floor)]
+    def nodes_taking(self, numbers: Mapping[str, int]) -> tuple[NodeSet, ...]:
+        """Return the nodes of domains that take one or more pods, two or more, and so on, given how many each takes."""
+        nodes, most = self.tally.domains.nodes, max(numbers.values(), default=0)
+        return tuple(union(nodes[one] for one, number in numbers.items() if number > at) for at in range(most))
 
     def _taking(self, minimum: int) -> list[NodeSet]:
         """Return the nodes that take one, two or more pods while the minimum is this."""
@@ -242,36 +233,31 @@ class Filling:
     def _nodes_up_to(self, most: int) -> NodeSet:
         return union(there for count, there in self.tally.nodes_by_count().items() if count <= most)
 
-    def inside(self, lead: Filling) -> Mapping[str, Sequence[str]] | None:
-        """Return, for each domain of the leading constraint, the domains in it of which one is allowed if it is.
+    def inside(self, lead: Filling) -> Mapping[str, Mapping[str, int]]:
+        """Return, for domains of the leading constraint, the domains in each of which one is allowed if it is.
 
-        Return None if the domains are not parts of these, or if it can't be shown.
+        With each, how many have to come there until it must be another one. Domains for which this can't be shown are
+        missing: all, if those of this constraint are not parts of them.
         """
         outer, inner = lead.tally, self.tally
-        coming = self.coming - 1
-        if (
-            outer.soft
-            or inner.soft
-            or outer.too_few
-            or inner.too_few
-            or not inner.counts_as(outer)
-            or (self.lowest is not None and self.lowest < self.most(self.coming))
-        ):
-            return None
-        inside: dict[str, list[str]] = {domain: [] for domain in outer.domains.nodes}
+        if outer.soft or inner.soft or outer.too_few or inner.too_few or not inner.counts_as(outer):
+            return {}
+        inside: dict[str, dict[str, int]] = {domain: {} for domain in outer.domains.nodes}
         for domain, nodes in inner.domains.nodes.items():
             around = outer.domain_of[nodes.bit_length() - 1]
             if around is None or nodes & ~outer.domains.nodes[around]:
-                return None
-            inside[around].append(domain)
-        number = len(next(iter(inside.values()), ()))
-        most = min(self.most(coming), self.share(coming) - inner.max_skew)
-        for domains in inside.values():
-            is_overfull = any(inner.count(domain) > self.minimum + inner.max_skew for domain in domains)
-            if len(domains) != number or (is_overfull and any(self.left(domain) <= most for domain in domains)):
-                return None
-        fewest = lead.most(lead.coming - 1) // max(number, 1)
-        return {domain: [each for each in within if self.left(each) <= fewest] for domain, within in inside.items()}
+                return {}
+            inside[around][domain] = self.left(domain)
+        fewest = {domain: min(within.values(), default=0) for domain, within in inside.items()}
+        too_full = {domain for domain, within in inside.items() if any(map(inner.overfull, within))}
+        found: dict[str, Mapping[str, int]] = {}
+        for domain, within in inside.items():
+            above = lead.most(lead.coming - 1) // max(len(within), 1) + 1
+            larger = {other for other, there in inside.items() if len(there) > len(within)}
+            least = min((fewest[other] for other in (larger | too_full) - {domain}), default=above)
+            if min(least, above if self.lowest is None else self.lowest) >= above - inner.max_skew:
+                found[domain] = {each: above - left for each, left in within.items() if left < above}
+        return found
 
 
 def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:

@@ -23,9 +23,7 @@ than the other, of the same number of pods in the end.
 
 With several constraints, the domains with the fewest pods of each may be the only ones that it allows, so each node set
 that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
-each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places. If no node of
-the set becomes full, more do: where none of them passes, each has the minimum plus s or more, so a node elsewhere has
-the minimum. While one of them has less than the fewest elsewhere plus s, one passes.
+each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places.
 
 The scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long
 as the nodes that the DoNotSchedule constraints allow there have room. A domain to which one has to go has got only as
@@ -47,11 +45,12 @@ If nodes are the domains of the only ScheduleAnyway constraint in which not all 
 Where the other constraints have their fewest pods, a node has the best score, or one with no more pods of this
 constraint has. So while that has less than the minimum plus s, none that adds to the excess gets a pod.
 
-Zones and their racks have no node in common except within a zone. Let z be the zone with the fewest pods, each zone
-have k racks, and the evictions not lower the minimum m of the racks. If no rack of z is allowed, each has m + s pods or
-more, so each zone has k (m + s), and all racks s more than m on average. A zone with a rack of m pods has another one
-of more than m + s then, which had too many from the start. If no zone can have both, the rack of z with the fewest pods
-is allowed.
+Zones and their racks have no node in common except within a zone. Let z be the zone with the fewest pods, and r its
+rack with the fewest, so that r has at most its share of the level. If r is not allowed, a rack of another zone has m,
+the minimum, and all racks of z have m + s or more. The other zone has no fewer pods than z. So it has more racks, or
+one with more than m + s, which had too many from the start if no eviction has lowered the minimum to m. So r is allowed
+if no eviction leaves less than that share and one minus s, and no rack of such zones has less. If the racks are nodes,
+r is not full either, if each of them has room for one pod more than the share, beside everything of others.
 
 The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. It is sufficient and not
 necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
@@ -152,6 +151,8 @@ class _Course:
         """Whether some may land where others may not."""
         self._needed_by: dict[Hashable, set[_Domains]] = {}
         """The domains in which room is looked for, for those that are alike for room."""
+        self._inside: dict[_Own, Mapping[_Domains, tuple[NodeSet, ...]]] = {}
+        """What `_taking_inside` has found."""
 
     def _level(self, index: int) -> Filling:
         if (found := self._levels.get(index)) is None:
@@ -260,16 +261,16 @@ class _Course:
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, passing, level, around, counts=counts, leads=index == own.lead)
-        found = {
-            domains: self._part(these, own, within, Part(within & passing, self._siblings(larger, domains), roomy))
-            for domains, within in needed.items()
-        }
+        found = dict[_Domains, Part]()
+        for domains, within in needed.items():
+            part = Part(within & passing, self._siblings(larger, domains), roomy)
+            found[domains] = self._part(these, own, domains, within, part)
         parts = tuple(
             part
             for domains, part in found.items()
             if (these.room, domains, part) not in self._shown or None in domains or 0 < closing < maxsize
         )
-        if not needed or not all(part.nodes for part in found.values()) or len(parts) > _MOST_PARTS:
+        if not needed or not all(part.nodes or part.unless_full for part in found.values()) or len(parts) > _MOST_PARTS:
             return None
         self._shown.update((these.room, *each) for each in found.items())
         self._needed_by.setdefault(these.room, set()).update(needed)
@@ -281,14 +282,25 @@ class _Course:
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
 
-    def _part(self, these: _Replacements, own: _Own, within: NodeSet, part: Part) -> Part:
+    def _part(self, these: _Replacements, own: _Own, domains: _Domains, within: NodeSet, part: Part) -> Part:
         """Return a part with the nodes that take more while none is full, if it takes fewer than may come there."""
         if these.are_apart or len(own.of_nodes) != 1 or part.nodes.bit_count() > part.siblings:
             return part
-        level, end = self._level(own.of_nodes[0]), self._end(own.of_nodes[0])
-        if level.tally.soft or end is None:
-            return part
-        return part._replace(unless_full=tuple(level.accepting_among(within, end.lowest)))
+        taking = self._taking_inside(own).get(domains, ())
+        return part if not taking or taking[0] & ~within else part._replace(unless_full=taking)
+
+    def _taking_inside(self, own: _Own) -> Mapping[_Domains, tuple[NodeSet, ...]]:
+        """Return the nodes in each domain of the leading constraint that take one, two or more replacements.
+
+        One with the fewest pods there is open before they have them.
+        """
+        if own not in self._inside:
+            lead, of_nodes = (None if index is None else self._end(index) for index in (own.lead, *own.of_nodes))
+            known: dict[_Domains, tuple[NodeSet, ...]] = {}
+            if lead is not None and of_nodes is not None:
+                known.update(((domain,), of_nodes.nodes_taking(each)) for domain, each in of_nodes.inside(lead).items())
+            self._inside[own] = known
+        return self._inside[own]
 
     def _siblings(self, constraints: Iterable[int], domains: _Domains) -> int:
         """Return how many others at most have landed where domains meet when one can go nowhere else."""
@@ -346,7 +358,8 @@ class _Course:
             open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
             if all(part & passing for part in open_.values()):
                 return open_
-            if around is not None and (inside := level.inside(around)) is not None:
+            inside = {} if around is None else level.inside(around)
+            if all(outer in inside for outer, *_ in parts):
                 return {
                     (outer, *others, each): part & nodes[each]
                     for (outer, *others), part in parts.items()
