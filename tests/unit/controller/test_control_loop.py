@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import aiohttp
@@ -541,6 +542,9 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     asyncio.run(loop.loop.reconcile())
     loop.seconds += 1  # the quiet period is over
     assert asyncio.run(loop.loop.reconcile()) == pytest.approx(due_at_seconds, abs=0.01)
+    loop.seconds = due_at_seconds
+    asyncio.run(loop.loop.reconcile())
+    assert loop.acting.holds.refusals.next_end() == inf, "a replica that does not lead begins nothing"
 
 
 @pytest.mark.virtual_time
