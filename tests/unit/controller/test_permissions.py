@@ -169,11 +169,12 @@ async def test_an_expected_permission_is_missing_and_granted_without_any_request
 @pytest.mark.parametrize(("lost", "asked"), [(False, {"": 4, "shop": 4}), (True, {"": 109})])
 async def test_an_expected_permission_is_asked_for_at_its_interval(*, lost: bool, asked: dict[str, int]) -> None:
     world = World()
-    permissions = Permissions(world.authorizer, {PATCH}, asyncio.get_running_loop().time)
+    world.permissions = permissions = Permissions(world.authorizer, {PATCH}, asyncio.get_running_loop().time)
     world.authorizer.lost = lost
     running = asyncio.create_task(permissions.run())
     await asyncio.sleep(1)
     permissions.expect([ResourceAttributes(*PATCH, "shop")])
+    world.refuse("shop", "POST", EVICTION)  # nobody asks for that
     await asyncio.sleep(3.5 * DEFAULT_PERMISSIONS_SECONDS)
     running.cancel()
     assert world.authorizer.asked == asked
