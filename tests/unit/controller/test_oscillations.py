@@ -137,4 +137,5 @@ async def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hou
         swinging.cancel()
     assert cluster.most_in_an_hour() <= MOST
     assert len(cluster.asked) >= HOURS * 5, "it does not wait without an end"
-    assert any(f"ReplicaSet/{APP} in shop" in message for message in cluster.conditions("Oscillating"))
+    told = {message.partition(": ")[2].partition(".")[0] for message in cluster.conditions("Oscillating")}
+    assert told == {f"ReplicaSet/{APP} in shop (10 evictions)"}, "no sooner than the limit of an hour is reached"
