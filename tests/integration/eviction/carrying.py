@@ -9,6 +9,7 @@ from typing import Any
 
 from immutables import Map
 
+from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -149,7 +150,8 @@ class Carrying:
     def batch(self, snapshot: ClusterSnapshot) -> Batch:
         """Return the common data of moves that are chosen now. The watched state stays the same until the next call."""
         self._snapshot = snapshot
-        return self.evictions.batch(snapshot, PlannedFor(Map(), {}, 0, 0.0), Bounding())
+        policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+        return self.evictions.batch(snapshot, PlannedFor(Map({"default": policy}), {}, 0, 0.0), Bounding())
 
     @property
     def in_flight(self) -> Ledger:
