@@ -290,10 +290,11 @@ class Finder:
         They are safe in any order. These are in turns of nodes, so that limits of a node bind late.
         """
         alone = [choice.step[0] for choice in takewhile(lambda choice: len(choice.step) == 1, path.choices)]
-        of_waiting, of_evicted = places_together(board, board.waiting, alone)
+        turns = in_turns(range(len(alone)), lambda at: alone[at].slot)
+        of_waiting, found = places_together(board, board.waiting, [alone[at] for at in turns])
         if of_waiting is None:
             return (), {}
-        of_evicted = {at: of_evicted[at] for at in in_turns(of_evicted, lambda at: alone[at].slot)}
+        of_evicted = {turns[number]: demand for number, demand in found.items()}
         waiting = tuple(self._kept(demand, pod) for demand, pod in zip(of_waiting, coming, strict=True))
         return waiting, {at: self._kept(each, path.choices[at].victims[0]) for at, each in of_evicted.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import msgspec
@@ -267,29 +267,29 @@ def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("full", "constraints"),
+    ("full", "nodes", "constraints", "expected"),
     [
-        ("as ao", [zonal(), by_capacity_type()]),
-        ("as ao", [zonal(), by_capacity_type(max_skew=5)]),
-        ("as bs cs", [zonal(), by_capacity_type()]),
-        ("as ao", [zonal(), by_capacity_type(), per_node()]),
-        ("as ao", [zonal(), by_capacity_type(**SOFT)]),
-        ("as ao", [zonal(**SOFT), by_capacity_type()]),
-        ("as ao", [zonal(**SOFT), by_capacity_type(**SOFT)]),
-        ("as ao", [zonal(), by_capacity_type(max_skew=5, **SOFT)]),
+        ("as ao", 12, [zonal(), by_capacity_type()], (16, 16)),
+        ("as ao", 12, [zonal(), by_capacity_type(max_skew=5)], (16, 16)),
+        ("as bs cs", 12, [zonal(), by_capacity_type()], (18, 18)),
+        ("as ao", 12, [zonal(), by_capacity_type(), per_node()], (16, 16)),
+        ("as ao", 12, [zonal(), by_capacity_type(**SOFT)], (16, 16)),
+        ("as ao", 12, [zonal(**SOFT), by_capacity_type()], (16, 16)),
+        ("as ao", 12, [zonal(**SOFT), by_capacity_type(**SOFT)], (16, 16)),
+        ("as ao", 12, [zonal(), by_capacity_type(max_skew=5, **SOFT)], (16, 16)),
+        ("as ao", 3, [zonal(), by_capacity_type(), per_node()], (6, 16)),
+        ("as ao", 3, [zonal(), by_capacity_type(), per_node(max_skew=2)], (11, 16)),
     ],
 )
 def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
-    full: str, constraints: list[TopologySpreadConstraint]
+    full: str, nodes: int, constraints: list[TopologySpreadConstraint], expected: tuple[int, int]
 ) -> None:
-    nodes = [
+    """Or as many as are proven to have nodes beside one another."""
+    there = [
         node(f"{zone}{kind}{at}", zone, labels={CAPACITY_TYPE: kind})
-        for zone in "abc"
-        for kind in "so"
-        for at in range(12)
+        for zone, kind, at in product("abc", "so", range(nodes))
     ]
-    now, in_all = at_once(planned(nodes, of_web(dict.fromkeys(full.split(), 12), 12, *constraints)))
-    assert now == in_all
+    assert at_once(planned(there, of_web(dict.fromkeys(full.split(), 12), nodes, *constraints))) == expected
 
 
 @pytest.mark.parametrize("max_skew", [2, 3])
@@ -308,8 +308,7 @@ def test_all_moves_are_made_at_once_where_each_zone_has_as_many_racks(in_c: int,
     """If zone c has more racks than the others, these come to have fewer pods than the racks of the others need."""
     nodes = [
         node(f"{zone}{at}", zone, labels={"rack": f"{zone}-{at % (in_c if zone == 'c' else 2)}"})
-        for zone in "abc"
-        for at in range(6)
+        for zone, at in product("abc", range(6))
     ]
     racks = constraint("rack", max_skew=2, selector=OF_WEB)
     assert at_once(planned(nodes, of_web({"a": 24}, 6, zonal(), racks))) == expected
@@ -389,11 +388,12 @@ def test_pods_that_keep_off_each_others_nodes_are_moved_at_once_while_each_zone_
     in_a = zones("a", 7, pods=1)  # a6 opens, but not for the constraint
     assert at_once(planned([*in_a, *zones("bc", 4)], [*web, *gone])) == (4, 4)
     assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 2)], [*web, *gone])) == (4, 4)
-    assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 1)], [*web, *gone])) == (1, 3)
+    assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 1)], [*web, *gone])) == (2, 3)
 
 
 def test_pods_go_before_those_that_wait_for_their_budget() -> None:
     """Of the 20 moves, 15 are of the workload that comes first, whose budget allows one."""
+    fifteen: dict[str, Any] = {"current_healthy": 15, "expected_pods": 15}
     web = [
         each
         for name in ("one", "other")
@@ -402,14 +402,7 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
         )
     ]
     budgets = [
-        budget(
-            name,
-            selector=LabelSelector(match_labels=Map(part=name)),
-            allowed=allowed,
-            current_healthy=15,
-            desired_healthy=15 - allowed,
-            expected_pods=15,
-        )
+        budget(name, selector=LabelSelector(Map(part=name)), allowed=allowed, **fifteen, desired_healthy=15 - allowed)
         for name, allowed in (("one", 1), ("other", 3))
     ]
     plan = plan_cluster(cluster(zones("abc", 1), web, poddisruptionbudgets=budgets), [POLICY], now=NOW)
@@ -422,6 +415,12 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
     beside = plan_cluster(cluster(nodes, in_cluster, poddisruptionbudgets=budgets), [POLICY], now=NOW)
     now = Counter(move.pod.labels["app"] + move.pod.labels["part"] for move in beside.moves if move.wave == 0)
     assert now == {"apione": 1, "webother": 3}
+
+
+def test_new_nodes_of_each_zone_get_a_pod_each_at_once() -> None:
+    before = {f"{zone}{at}": 3 - at // 2 for zone in "abc" for at in range(3)}
+    web = pods(before, spec(zonal(), per_node()), labels=OF_WEB, controller=WEB)
+    assert at_once(planned(zones("abc", 4), web)) == (3, 6)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,9 @@ one with more than m + s, which had too many from the start if no eviction has l
 if no eviction leaves less than that share and one minus s, and no rack of such zones has less. If the racks are nodes,
 r is not full either, if each of them has room for one pod more than the share, beside everything of others.
 
-The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. It is sufficient and not
-necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
+The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. If replacements are
+alike, what is shown for the last one to join serves for all, so none has to reckon with moves that may join later. The
+bound is sufficient and not necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
 """
 
 from __future__ import annotations
@@ -153,6 +154,10 @@ class _Course:
         """The domains in which room is looked for, for those that are alike for room."""
         self._inside: dict[_Own, Mapping[_Domains, tuple[NodeSet, ...]]] = {}
         """What `_taking_inside` has found."""
+        are_alike = not self._may_differ and all(each.own == each.own_hard for each in map(self._these, self._coming))
+        self._expected = 0 if are_alike else len(evicted)
+        """How many of the evictions are expected. What is shown for the last one serves all that are like it."""
+        self._considered = 0
 
     def _level(self, index: int) -> Filling:
         if (found := self._levels.get(index)) is None:
@@ -182,6 +187,10 @@ class _Course:
         None if its replacement is not like the others, or if the eviction does not improve a group to be restored at
         once, whatever follows; and if the bound can't be shown. Then it `is_over`.
         """
+        self._considered += 1
+        if self._considered > self._expected:  # In few steps, so that what is known serves for most of the next ones.
+            self._expected = min(self._expected * 5 // 4 + 1, len(self._evicted))
+            self._ends, self._inside = {}, {}
         these = self._these(spot.piece)
         levels = {index: self._level(index) for index in self._board.pieces[spot.piece].counted_by}
         domains = {index: level.tally.domain_of[spot.slot] for index, level in levels.items()}
@@ -312,12 +321,12 @@ class _Course:
         return min(gained, default=maxsize)
 
     def _end(self, index: int) -> Filling | None:
-        """Return a constraint without all that may be evicted; None if it does not count all of them."""
+        """Return a constraint when those that are expected have come; None if it does not count all of them."""
         if index not in self._ends:
             end = Filling(self._board.tallies[index])
-            end.coming = len(self._coming)
-            counted = all(index in self._board.pieces[piece].counted_by for piece in self._coming)
-            for spot in self._evicted:
+            end.coming = len(self._coming) - len(self._evicted) + self._expected
+            counted = all(index in self._board.pieces[piece].counted_by for piece in self._coming[: end.coming])
+            for spot in self._evicted[: self._expected]:
                 if (domain := end.tally.domain_of[spot.slot]) is not None:
                     end.evict(domain)
             self._ends[index] = end if counted and not end.tally.too_few else None
