@@ -154,9 +154,11 @@ class _Course:
         """The domains in which room is looked for, for those that are alike for room."""
         self._inside: dict[_Own, Mapping[_Domains, tuple[NodeSet, ...]]] = {}
         """What `_taking_inside` has found."""
-        are_alike = not self._may_differ and all(each.own == each.own_hard for each in map(self._these, self._coming))
-        self._expected = 0 if are_alike else len(evicted)
-        """How many of the evictions are expected. What is shown for the last one serves all that are like it."""
+        kinds = [self._these(number) for number in self._coming]
+        are_alike = not self._may_differ and all(each.own == each.own_hard for each in kinds)
+        self._expected = 0 if are_alike and all(each.own and each.closing(each.own) for each in kinds) else len(evicted)
+        """How many of the evictions are expected: few where they close nodes to each other, because what is shown for
+        the last one serves all that are like it. Elsewhere that would only be more to show."""
         self._considered = 0
 
     def _level(self, index: int) -> Filling:
