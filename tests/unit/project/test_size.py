@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_586),  # (300, 44,000)
-        ("operator/respread", 191, 41_572),  # (-, 31,000)
+        ("operator", 279, 59_585),  # (300, 44,000)
+        ("operator/respread", 191, 41_571),  # (-, 31,000)
         ("tests", 448, 74_998),  # (-, 75,000)
     ],
 )

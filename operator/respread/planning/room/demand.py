@@ -45,8 +45,8 @@ class Part(NamedTuple):
     roomy: tuple[NodeSet, ...] = ()
     """The nodes that it takes two of their component to close, three, and so on."""
     unless_full: tuple[NodeSet, ...] = ()
-    """If none of them becomes full: the nodes of which one is open until it has got one of their component, two, and so
-    on. They are more than these. Otherwise none."""
+    """Where one of the nodes is open while none of these is full: those that take one of their component before it must
+    be another one, two, and so on. None where that is not known."""
 
 
 class Demand(NamedTuple):

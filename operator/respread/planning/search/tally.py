@@ -167,11 +167,8 @@ class Filling:
         """Return a bound for the minimum when this many replacements have come."""
         if self.tally.too_few:
             return 0
-        return min(self.share(coming), _filled(self._counts, coming))
-
-    def share(self, coming: int) -> int:
-        """Return how many pods each domain has if all have as many, rounded down, when so many have come."""
-        return (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
+        share = (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
+        return min(share, _filled(self._counts, coming))
 
     @property
     def is_kept(self) -> bool:
@@ -250,9 +247,9 @@ class Filling:
             inside[around][domain] = self.left(domain)
         fewest = {domain: min(within.values(), default=0) for domain, within in inside.items()}
         too_full = {domain for domain, within in inside.items() if any(map(inner.overfull, within))}
-        found: dict[str, Mapping[str, int]] = {}
+        level, found = lead.most(lead.coming - 1), dict[str, Mapping[str, int]]()
         for domain, within in inside.items():
-            above = lead.most(lead.coming - 1) // max(len(within), 1) + 1
+            above = level // max(len(within), 1) + 1
             larger = {other for other, there in inside.items() if len(there) > len(within)}
             least = min((fewest[other] for other in (larger | too_full) - {domain}), default=above)
             if min(least, above if self.lowest is None else self.lowest) >= above - inner.max_skew:

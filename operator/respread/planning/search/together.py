@@ -148,18 +148,20 @@ class _Course:
         """Whether no eviction may leave less than the minimum of a ScheduleAnyway constraint."""
         self._shown: set[tuple[Hashable, _Domains, Part]] = set()
         """For what room is looked for already."""
-        self._may_differ = len({self._these(number).room for number in self._coming}) > 1
+        kinds = [self._these(number) for number in set(self._coming)]
+        self._may_differ = len({each.room for each in kinds}) > 1
         """Whether some may land where others may not."""
         self._needed_by: dict[Hashable, set[_Domains]] = {}
         """The domains in which room is looked for, for those that are alike for room."""
         self._inside: dict[_Own, Mapping[_Domains, tuple[NodeSet, ...]]] = {}
         """What `_taking_inside` has found."""
-        kinds = [self._these(number) for number in self._coming]
-        are_alike = not self._may_differ and all(each.own == each.own_hard for each in kinds)
-        self._expected = 0 if are_alike and all(each.own and each.closing(each.own) for each in kinds) else len(evicted)
+        is_only_hard = all(each.own == each.own_hard for each in kinds)
+        they_close = all(each.own is not None and each.closing(each.own) for each in kinds)
+        self._expected = 0 if is_only_hard and they_close and not self._may_differ else len(evicted)
         """How many of the evictions are expected: few where they close nodes to each other, because what is shown for
         the last one serves all that are like it. Elsewhere that would only be more to show."""
         self._considered = 0
+        """How many of the evictions `move` was asked about."""
 
     def _level(self, index: int) -> Filling:
         if (found := self._levels.get(index)) is None:
