@@ -244,8 +244,6 @@ def _precedence(solution: Solution) -> tuple[int, bool, int, float]:
 
     Then those with the fewest nodes, because the scheduler may give these to the replacements of others.
     """
-    if not solution.steps:
-        return 0, not solution.is_begun, 0, 0
     return solution.rank, not solution.is_begun, solution.landing.bit_count(), -solution.share
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
 from respread.api.policy import Limits, Policy
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import EVICT, OwnerReference
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
 from respread.planning import solving
 from respread.planning.plan import in_turns
 from respread.planning.planner import Planner
@@ -18,6 +18,7 @@ from respread.planning.search.board import SearchBudget
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.policies import PolicySetting
+from respread.planning.victims.protection import NEVER
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import default_policy
@@ -43,14 +44,12 @@ def app(namespace: str, name: str, replicas: int = 2) -> list[Pod]:
     )
 
 
-def world(**apps: int) -> ClusterSnapshot:
-    return cluster(
-        NODES, [pod for space, number in apps.items() for each in range(number) for pod in app(space, f"app-{each:03}")]
-    )
-
-
 def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundred() -> None:
-    plan = plan_cluster(world(greedy=100, shop=1, blog=2), [policy(in_flight=1)], now=NOW)
+    """Also if it has another one that can't be restored."""
+    apps = {"greedy": 100, "shop": 1, "blog": 2}
+    all_pods = [pod for space, number in apps.items() for at in range(number) for pod in app(space, f"app-{at:03}")]
+    all_pods += [msgspec.structs.replace(pod, annotations=Map({EVICT: NEVER})) for pod in app("shop", "kept")]
+    plan = plan_cluster(cluster(NODES, all_pods), [policy(in_flight=1)], now=NOW)
     first = [move.pod.namespace for move in plan.moves if move.wave == 0]
     assert first.count("shop") == 1
     assert first.count("blog") >= 1
