@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import groupby
+from itertools import count, groupby
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -25,12 +26,9 @@ def in_turns(items: Iterable[T], owner_of: Callable[[T], _Owner], served: Mappin
     The items are in their order within an owner. `served` has a number for each that grows with the time when it was
     last served: the owner served longest ago is first. Without it, the order of the items decides.
     """
-    number: dict[_Owner, int] = {}
-    ranked: list[tuple[int, int, T]] = []
-    for item in items:
-        owner = owner_of(item)
-        rank = number[owner] = number.get(owner, -1) + 1
-        ranked.append((rank, served.get(owner, -1), item))
+    numbers: defaultdict[_Owner, Iterator[int]] = defaultdict(count)
+    owned = [(owner_of(item), item) for item in items]
+    ranked = [(next(numbers[owner]), served.get(owner, -1), item) for owner, item in owned]
     return [item for *_, item in sorted(ranked, key=lambda each: each[:2])]
 
 

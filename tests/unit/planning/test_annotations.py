@@ -130,7 +130,8 @@ def test_the_descheduler_evict_annotation_does_not_override_protection() -> None
         ("0", timedelta(0)),
         ("-0", timedelta(0)),
         ("2562047h47m16.854775807s", timedelta(microseconds=9223372036854776)),
-        *dict.fromkeys(("2562047h47m16.854775808s", "9" * 200 + "h", "0" * 255 + "1ns")).items(),
+        *dict.fromkeys(("2562047h47m16.854775808s", "9" * 200 + "h", "0" * 254 + "1ns")).items(),
+        ("0" * 253 + "1ns", timedelta(microseconds=1)),
         *dict.fromkeys(["", "-", "s", ".s", "1", "1 h", "1h ", "1d", "1w", "1hh", "--1h", "1e3s", "\u0661h"]).items(),
     ],
 )

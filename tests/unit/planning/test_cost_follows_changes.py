@@ -110,9 +110,11 @@ class PlannedCluster(NamedTuple):
         return cls(state, index, planner, spread, plan, in_flight)
 
     def plan_again(self, name: str = "web-1-0") -> None:
-        """Plan again after one pod has become unready or ready, while all moves are in flight."""
+        """Plan again after a pod has become unready or ready, and a budget another, while all moves are in flight."""
         changed = self.state.snapshot.pods[ObjectKey("default", name)]
         self.state.apply("pods", [(changed.key, msgspec.structs.replace(changed, ready=not changed.ready))])
+        other = msgspec.structs.replace(budget(2), disruptions_allowed=1 + changed.ready)
+        self.state.apply("poddisruptionbudgets", [(other.key, other)])
         self.planner.plan(
             self.in_flight.overlay(self.state.snapshot),
             self.spread_index.update(self.state.snapshot),

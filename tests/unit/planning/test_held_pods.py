@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 from immutables import Map
 
 from respread.api.reasons import Held, Reason
-from respread.cluster.pod import Pod
 from respread.controller.records.history import History
 from respread.controller.reporter import outcomes_of
 from respread.planning.moving_pods import OnHold, never_on_hold
@@ -31,10 +31,14 @@ def test_pods_of_a_group_on_hold_count_for_the_reason_of_the_group(reason: Reaso
 
 @pytest.mark.parametrize("reason", Reason)
 def test_pods_that_may_not_be_evicted_count_for_their_own_reason(reason: Reason) -> None:
+    """The reason of most pods is that of the group, unless that of others concerns all."""
     snapshot = cluster(two_zones(), three_in_a())
-    refused = Refused(lambda _pod, _budgets: Held(reason, "it is so"), frozenset({"shop", "default"}))
+    of_most = Reason.TOO_YOUNG if reason is Reason.GROUP_TOO_LARGE else reason
+    refused = Refused(
+        lambda pod, _: Held(reason if pod.name == "web-a1-0" else of_most, "it is so"), frozenset({"shop", "default"})
+    )
     plan = Planner().plan(snapshot, spread_of(snapshot), PolicySetting((default_policy(),)), now=NOW, refused=refused)
-    assert plan.held_pods == {"default": {reason: 3}}
+    assert plan.held_pods == {"default": Counter([reason, of_most, of_most])}
     (blocked,) = plan.blocked
     assert blocked.reason is reason
 
@@ -65,20 +69,15 @@ def test_planned_moves_do_not_count_and_what_they_leave_does_unless_they_restore
 
 
 def test_pods_of_domains_above_max_skew_count_if_an_expected_domain_has_no_node() -> None:
-    nodes = [*two_zones(), node("c1", "c")]
-    balanced = pods({"a1": 2, "b1": 2, "c1": 1}, WEB)
-    plan = plan_of(cluster(nodes, balanced), expecting("a", "b", "c", "d"))
+    balanced = cluster([*two_zones(), node("c1", "c")], pods({"a1": 2, "b1": 2, "c1": 1}, WEB))
+    plan = plan_of(balanced, expecting("a", "b", "c", "d"))
     assert plan.held_pods == {"default": {Reason.DOMAIN_HAS_NO_NODE: 4}}
 
 
 def test_the_counts_of_one_plan_after_the_other_are_those_of_a_new_planner() -> None:
     planner = Planner()
-
-    def grown(number: int) -> list[Pod]:
-        return pods({"a1": 3 + number}, WEB, annotations=NEVER)
-
     for number in (0, 0, 1, 3, 2, 2):
-        snapshot = cluster(two_zones(), grown(number))
+        snapshot = cluster(two_zones(), pods({"a1": 3 + number}, WEB, annotations=NEVER))
         hold: OnHold = never_on_hold if number % 2 else (lambda _key, _policy: Held(Reason.QUIET_PERIOD, "soon"))
         expected = {"default": {Reason.PROTECTED_POD: 3 + number}}
         for each in (planner, Planner()):

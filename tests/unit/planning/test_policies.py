@@ -151,11 +151,8 @@ def test_cached_answers_are_evicted_and_computed_again() -> None:
 
 
 def test_a_group_is_selected_only_while_it_exists() -> None:
-    selection, index, nodes = (
-        Selection(PolicyIndex([cluster("all")])),
-        SpreadIndex(),
-        [node("a1", "a"), node("b1", "b")],
-    )
+    selection, index = Selection(PolicyIndex([cluster("all")])), SpreadIndex()
+    nodes = [node("a1", "a"), node("b1", "b")]
     db = pods({"a1": 1}, spec(constraint(selector=DB)), labels=DB, prefix="db")  # It keeps the namespace.
     for count in (3, 0, 2):
         snapshot = snapshot_of(nodes, [*pods({"a1": count}, spec(constraint())), *db])

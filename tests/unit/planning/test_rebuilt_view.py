@@ -29,15 +29,8 @@ def pods_of(app: str) -> list[Pod]:
     return [pod(f"{app}-{n}", host, of, labels=Map(app=app), controller=owner) for n, host in enumerate(hosts)]
 
 
-def with_unused_entries() -> list[Pod]:
-    small = spec()
-    return [
-        pod(f"job-{n}", "x1", small, labels=Map({f"{n}-{m}": "" for m in range(LABELS)})) for n in range(LABEL_SETS)
-    ]
-
-
 def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
-    state, planner, index = ClusterState(), Planner(), SpreadIndex()
+    state, planner, index, of = ClusterState(), Planner(), SpreadIndex(), spec()
 
     def victims() -> list[str]:
         planned = planner.plan(state.snapshot, index.update(state.snapshot), PolicySetting((POLICY,)), now=NOW)
@@ -52,7 +45,8 @@ def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
     held = [*pods_of("web"), *pods_of("api")]
     state.replace("pods", held)
     assert len(victims()) == 1
-    state.replace("pods", [*held, *with_unused_entries()])
+    labels = [Map({f"{n}-{m}": "" for m in range(LABELS)}) for n in range(LABEL_SETS)]
+    state.replace("pods", [*held, *(pod(f"job-{n}", "x1", of, labels=each) for n, each in enumerate(labels))])
     victims()
     state.replace("pods", held)
     assert len(victims()) == 1

@@ -21,6 +21,7 @@ from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import NOTHING_REFUSED, Refused
 from respread.spread.index import SpreadIndex
+from tests.plans import plan_cluster
 from tests.unit.planning.test_budgets import budget
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
@@ -103,6 +104,4 @@ def test_pods_of_an_unknown_owner_are_not_planned_for() -> None:
     assert "Rollout web" in blocked.message
     rules = VictimRules(trusted_controllers=(TrustedController(group="example.org", kind="Rollout"),))
     trusting = msgspec.structs.replace(ENFORCING, spec=ClusterPolicySpec(mode="Enforce", victims=rules))
-    snapshot = state.snapshot
-    spread = SpreadIndex().update(snapshot)
-    assert Planner().plan(snapshot, spread, PolicySetting((trusting,)), now=NOW).moves
+    assert plan_cluster(state.snapshot, [trusting], now=NOW).moves

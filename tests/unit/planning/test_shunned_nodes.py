@@ -72,8 +72,7 @@ def test_a_move_to_a_prefer_no_schedule_node_says_so(shunned: Any) -> None:
     nodes = [node("a1", "a"), node("b1", "b", taints=(shunned,))]
     (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
     assert f"such as b1 with {shunned.key}" in move.why
-    tolerating = spec(constraint(), tolerations=(Toleration(operator="Exists"),))
-    (move,) = moves(nodes, ({"a1": 2}, tolerating))
+    (move,) = moves(nodes, ({"a1": 2}, spec(constraint(), tolerations=(Toleration(operator="Exists"),))))
     assert "PreferNoSchedule" not in move.why
     (move,) = moves([*nodes, node("b2", "b")], ({"a1": 2}, spec(constraint())))
     assert "PreferNoSchedule" not in move.why

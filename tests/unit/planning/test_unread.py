@@ -111,8 +111,7 @@ def test_a_quantity_with_leading_zeros_is_read(zeros: int) -> None:
 
 
 def test_a_node_with_an_unreadable_pod_takes_no_pod() -> None:
-    world = World(other("db", "b1", cpu="much"))
-    reason, message = world.why()
+    reason, message = World(other("db", "b1", cpu="much")).why()
     assert reason is Reason.NO_FEASIBLE_NODE
     assert "pods other/db" in message
     assert "much" in message

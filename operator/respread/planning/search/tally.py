@@ -195,7 +195,7 @@ class Filling:
     def needed(self, *, counts: bool) -> list[str]:
         """Return the domains that may be the only ones that the constraint allows, or prefers."""
         tally = self.tally
-        if tally.too_few and counts:
+        if tally.too_few:
             places = {domain: tally.max_skew - self.left(domain) for domain in tally.domains.nodes}
             allowed = [domain for domain, places in places.items() if places > 0]
             return allowed if sum(places[domain] for domain in allowed) >= self.coming else []
