@@ -270,7 +270,7 @@ class _HourShares:
         moves = self._stretches[step[0].component].moves
         for tally in self._tallies.of(moves):
             if tally in self._left:
-                self._left[tally] = max(0, self._left[tally] - tally.number(moves))
+                self._left[tally] -= tally.number(moves)
 
     def _too_little(self, moves: Step, besides: float) -> Held | None:
         """Return that a limit does not have as much left as moves need, and so much besides; None if all have."""

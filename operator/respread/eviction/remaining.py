@@ -300,7 +300,7 @@ class PresentLimits(Counted, frozen=True, kw_only=True):
         rounds, made, number = 0, 0, sum(lot.all for lot in lots)
         while made < number and (trusted := self._trusted(lots, most, made)) < most:
             rounds, made = rounds + 1, made + trusted
-        return rounds + ceil(max(0, number - made) / most)
+        return rounds + ceil((number - made) / most)
 
     def _used(self, limiter: Limiter, lots: Collection[Lot]) -> float | None:
         """Return which share of the moves that limits and budgets allow in flight at once is."""

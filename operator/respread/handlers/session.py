@@ -181,7 +181,6 @@ class _Response(aiohttp.ClientResponse):
 
     def expire(self) -> None:
         """Become a watch that ends at once because its version is too old."""
-        self._is_watch = True
         self.status = HTTPStatus.OK
         self.content = cast("aiohttp.StreamReader", expired(self.content))
 
@@ -211,8 +210,7 @@ class _Sender:
             raise RuntimeError("Session is closed")
         if authorization is not None:
             request.headers["Authorization"] = authorization
-        if self._access.endpoint.server_name is not None:
-            request.server_hostname = self._access.endpoint.server_name
+        request.server_hostname = self._access.endpoint.server_name
         try:
             return await send(request)
         except aiohttp.ClientSSLError:

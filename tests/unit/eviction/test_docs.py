@@ -15,6 +15,7 @@ from respread.controller.permission import CONFIRMED_SECONDS, OLD_SECONDS
 from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE
 from respread.controller.waking import FAILURE_PAUSE, LOOP_LIMIT_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.eviction_api import TIMEOUT_SECONDS
 from respread.eviction.owners.last_look import MOST_CONTROLLERS, READING_SECONDS
 from respread.eviction.standing import FAILED_SECONDS, FEW, UNPROVEN_SHARE, VALID_SECONDS
 from respread.holds import refusals
@@ -34,6 +35,7 @@ from respread.moves.following import STEADY_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "eviction.md").read_text(encoding="utf-8")
 OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+REAL = (Path(__file__).parents[3] / "docs" / "real-clusters.md").read_text(encoding="utf-8")
 ANSWERS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.partition("## Answers")[2].partition("\n##")[0].splitlines()
@@ -74,6 +76,7 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
     assert (PAUSE.first_seconds * FLOOR, PAUSE.seconds(7) * FLOOR) == (7.5, 8 * 60)
     assert f"{CERTAIN_SECONDS:.0f} s after the last\nrequest, and {CERTAIN_SECONDS:.0f} s after the Lease" in PAGE
     assert f"After {STALE_SECONDS:.0f} s of silence it evicts nothing" in OPERATIONS
+    assert f"for an eviction after {TIMEOUT_SECONDS:.0f} s" in REAL
     assert f"plan is more than {OLD_SECONDS:.0f} s old" in PAGE
     assert f"could not be read for {CONFIRMED_SECONDS:.0f} s" in PAGE
     assert f"more than {MOST_CONTROLLERS:,} controllers, or they can't be read within {READING_SECONDS:.0f} s" in PAGE

@@ -173,6 +173,7 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata"}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "tolerations": KATA["tolerations"]}, False),
+        ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "nodeSelector": {"kata": "no"}}, True),
         ({"runtimeClassName": "kata"}, {"runtimeClassName": "kata"}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "other"}, True),
         (KATA, {}, True),

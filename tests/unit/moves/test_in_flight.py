@@ -38,7 +38,7 @@ def improved(_: Move, replacement: Pod) -> Outcome:
     return Outcome.UNCHANGED if replacement.node_name == "node-1" else Outcome.IMPROVED
 
 
-A, B, C = web("a"), web("b"), web("c")
+A, B, C = web("a"), web("b"), web("c", creation_timestamp=None)  # the API says only that it is optional
 BEFORE = world(A, B, C)
 
 

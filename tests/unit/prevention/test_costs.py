@@ -12,31 +12,26 @@ from respread.prevention.ranks import LEAST_COST, STEP, NoRoomError, assign_cost
 from respread.prevention.replica_set import Constraint, Layout
 from respread.prevention.search import best_order
 
-
-def test_initial_costs_are_spaced_below_zero() -> None:
-    assert assign_costs([7, 5, 6], {}) == {7: -3 * STEP, 5: -2 * STEP, 6: -STEP}
+HELD = {1: -3000, 2: -2000, 3: -1000}
 
 
-def test_an_additional_pod_does_not_change_the_other_costs() -> None:
-    held = {1: -3000, 2: -2000, 3: -1000}
-    assert assign_costs([9, 1, 2, 3], held) == {9: -4000}
-    assert assign_costs([1, 9, 2, 3], held) == {9: -2500}
-    assert assign_costs([1, 2, 3, 9], held) == {9: -500}
-
-
-def test_several_pods_share_a_gap_evenly() -> None:
-    assert assign_costs([1, 8, 9, 2], {1: -2000, 2: -1000}) == {8: -1667, 9: -1334}
-
-
-def test_pods_that_stay_in_order_keep_their_costs() -> None:
-    held = {1: -5000, 2: -4000, 3: -3000, 4: -2000, 5: -1000}
-    assert assign_costs([2, 3, 1, 4, 5], held) == {1: -2500}
-
-
-def test_one_of_two_adjacent_costs_is_changed_to_make_room() -> None:
-    costs = {1: -11, 2: -10} | assign_costs([1, 9, 2], {1: -11, 2: -10})
-    assert costs[1] < costs[9] < costs[2]
-    assert len(assign_costs([1, 9, 2], {1: -11, 2: -10})) == 2
+@pytest.mark.parametrize(
+    ("order", "held", "changed"),
+    [
+        ([7, 5, 6], {}, {7: -3 * STEP, 5: -2 * STEP, 6: -STEP}),
+        ([9, 1, 2, 3], HELD, {9: -4000}),
+        ([1, 9, 2, 3], HELD, {9: -2500}),
+        ([1, 2, 3, 9], HELD, {9: -500}),
+        ([1, 8, 9, 2], {1: -2000, 2: -1000}, {8: -1667, 9: -1334}),
+        ([2, 3, 1, 4, 5], {1: -5000, 2: -4000, 3: -3000, 4: -2000, 5: -1000}, {1: -2500}),
+        ([1, 2], {1: -1000, 2: -1000}, {1: -2000}),
+        ([1, 2], {1: 5, 2: -1000}, {1: -2000}),
+    ],
+)
+def test_few_costs_change_and_they_share_gaps_evenly(
+    order: list[int], held: dict[int, int], changed: dict[int, int]
+) -> None:
+    assert assign_costs(order, held) == changed
 
 
 def test_domains_that_cross_are_ordered_without_a_violation_where_the_next_best_pod_each_time_causes_one() -> None:
@@ -44,17 +39,8 @@ def test_domains_that_cross_are_ordered_without_a_violation_where_the_next_best_
     assert best_order(Layout((rule, rule), ((0, 2), (0, 0), (2, 2), (1, 0), (2, 1)))).violation == 0
 
 
-def test_equal_costs_are_separated() -> None:
-    costs = assign_costs([1, 2], {1: -1000, 2: -1000})
-    assert costs in ({1: -2000}, {2: -500})
-
-
-def test_costs_out_of_bounds_are_replaced() -> None:
-    assert assign_costs([1, 2], {1: 5, 2: -1000}) == {1: -2000}
-    assert assign_costs([1, 2], {1: -9, 2: -5}, above=-7) == {1: -6}
-
-
 def test_too_little_room_is_an_error() -> None:
+    assert assign_costs([1, 2], {1: -9, 2: -5}, above=-7) == {1: -6}
     assert assign_costs([1, 2, 3], {}, above=-4) == {1: -3, 2: -2, 3: -1}
     with pytest.raises(NoRoomError, match="3 pods can't have different costs between -3 and 0"):
         assign_costs([1, 2, 3], {}, above=-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -157,13 +158,9 @@ def test_pods_that_are_being_evicted_are_not_patched() -> None:
     assert names(cluster.taken()) == {"web-2", "web-3"}
 
 
-def test_pods_that_are_being_deleted_are_not_patched() -> None:
-    cluster = Cluster(*BARE, web("web-4", "a2", deletion_timestamp=NOW))
-    assert names(cluster.taken()) == {"web-1", "web-2", "web-3"}
-
-
-def test_finished_pods_are_not_patched() -> None:
-    cluster = Cluster(*BARE, web("web-4", "a2", phase="Succeeded"))
+@pytest.mark.parametrize("fields", [{"deletion_timestamp": NOW}, {"phase": "Succeeded"}], ids=str)
+def test_pods_that_are_being_deleted_or_have_finished_are_not_patched(fields: dict[str, Any]) -> None:
+    cluster = Cluster(*BARE, web("web-4", "a2", **fields))
     assert names(cluster.taken()) == {"web-1", "web-2", "web-3"}
 
 

@@ -196,16 +196,17 @@ def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -
     assert possible_and_likely(prepared, ZONE) == ({"a", "c"}, {"c"})
 
 
-def test_without_soft_constraints_all_possible_domains_are_likely() -> None:
-    of = spec(constraint(ZONE))
+@pytest.mark.parametrize(
+    ("of", "domains"),
+    [
+        (spec(constraint(ZONE)), {"b"}),
+        (spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000)), set()),
+    ],
+    ids=["without soft constraints", "without room"],
+)
+def test_all_possible_domains_are_likely(of: PodSpec, domains: set[str]) -> None:
     view = ClusterView(cluster([node("n1", "a"), node("n2", "b")], [pod("p", "n1", of)]))
-    assert possible_and_likely(Predictor(view).prepare(pod("new", "", of)), ZONE) == ({"b"}, {"b"})
-
-
-def test_a_pod_that_fits_no_node_has_no_likely_domain() -> None:
-    of = spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000))
-    view = ClusterView(cluster([node("n1", "a")], []))
-    assert possible_and_likely(Predictor(view).prepare(pod("new", "", of)), ZONE) == (set(), set())
+    assert possible_and_likely(Predictor(view).prepare(pod("new", "", of)), ZONE) == (domains, domains)
 
 
 def test_scores_follow_the_documented_formula() -> None:

@@ -201,7 +201,7 @@ def volume_of(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> Attach
     if volume.csi_driver and volume.csi_volume_handle:
         return AttachableVolume(volume.csi_driver, volume.csi_volume_handle)
     migrated = volume.migrated
-    if migrated is None or migrated.error or not migrated.csi_volume_handle:
+    if migrated is None or not migrated.csi_volume_handle:  # Without one if it can't be migrated.
         return None
     return AttachableVolume(migrated.csi_driver, migrated.csi_volume_handle, migrated=True)
 
