@@ -238,18 +238,18 @@ class _HourShares:
             if any(group in busy for move in first for group in move.groups):
                 self.take(first)
 
-    def precedence(self, step: Step, ranks: Mapping[str, int]) -> tuple[bool, int, float, bool]:
+    def precedence(self, step: Step, ranks: Mapping[str, int]) -> tuple[int, float, bool]:
         """Return what is less for a step of a namespace that goes before another one of it.
 
         The most important policy has the lowest rank.
         """
         if not self._left:
-            return False, 0, 0.0, False
+            return 0, 0.0, False
         rank = min(ranks.get(move.policy, 0) for move in step)
         stretch = self._stretches[step[0].component]
         groups = (self._groups(key) for move in stretch.moves for key in move.groups)
         is_new = not any(group is not None and group.in_last_hour for group in groups)
-        return step[0].wave > 0, rank, stretch.price, is_new
+        return rank, stretch.price, is_new
 
     def why_unfinished(self, step: Step) -> Held | None:
         """Return that too little is left to restore a group with a first step and those after it, or None."""
@@ -260,7 +260,7 @@ class _HourShares:
 
     def why_not(self, step: Step) -> Held | None:
         """Return that nothing is left to begin a component with a step, or None."""
-        return self._too_little(step, 0) if self._left and step[0].component not in self._begun else None
+        return None if step[0].component in self._begun else self._too_little(step, 0)
 
     def take(self, step: Step) -> None:
         """Record that a component is begun or continued with a step. Evictions are kept for those that follow."""

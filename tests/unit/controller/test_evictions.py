@@ -593,9 +593,9 @@ async def test_a_doubtful_move_that_is_chosen_again_and_held_stays_doubtful() ->
 @pytest.mark.parametrize("is_controller", [True, False])
 def test_any_owner_of_a_controller_that_is_not_known_holds_the_move(*, is_controller: bool) -> None:
     world = Cluster(policy())
-    known = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-deployment"}
-    fleet = {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "web", "uid": "uid-fleet"}
-    owners = [{**known, "controller": not is_controller}, {**fleet, "controller": is_controller}]
+    known: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-deployment"}
+    owners = [known, {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "web", "uid": "uid-fleet"}]
+    owners[is_controller]["controller"] = True
     world.replica_set["metadata"] |= {"ownerReferences": owners}
     deployment = {**world.replica_set, "metadata": {"name": "web", "uid": "uid-deployment", "generation": 1}}
     deployment["status"] = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}

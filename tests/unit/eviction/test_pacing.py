@@ -539,11 +539,12 @@ class TestSteps:
         assert numbers(pace([first, second], policy).now) == [1, 2]
         assert numbers(pace([first, second], policy, in_flight=(victim(3, on="node-x"),)).now) == [2]
 
-    def test_no_more_moves_are_in_flight_than_a_status_can_hold(self) -> None:
-        policy = cluster_policy(limits(in_flight=10_000, in_flight_per_namespace=10_000))
+    @pytest.mark.parametrize(("limit", "said"), [(500, ""), (10_000, " (10000, of which 500 count)")])
+    def test_no_more_moves_are_in_flight_than_a_status_can_hold(self, limit: int, said: str) -> None:
+        policy = cluster_policy(limits(in_flight=limit, in_flight_per_namespace=10_000))
         paced = pace([victim(number) for number in range(MAX_MOVES_IN_FLIGHT + 2)], policy)
         assert len(paced.now) == MAX_MOVES_IN_FLIGHT
-        assert paced.held[0].held.message.startswith("limits.inFlight (10000, of which 500 count) of policy default")
+        assert paced.held[0].held.message.startswith(f"limits.inFlight{said} of policy default is 500")
 
 
 some_moves = st.lists(
