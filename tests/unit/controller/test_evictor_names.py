@@ -52,7 +52,7 @@ async def names_found(requests: Events, pods: int = 1) -> list[tuple[WorkloadNam
         names.look_for(pod(f"web-{number}", "a1", spec()))
     running = asyncio.create_task(names.run())
     await asyncio.sleep(120)
-    running.cancel()
+    assert running.cancel(), "it goes on until then"
     return reported
 
 

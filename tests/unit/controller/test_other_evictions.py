@@ -163,8 +163,10 @@ def test_drains_do_not_count(leaving: Node | None) -> None:
     cluster = Cluster()
     cluster.evict(cluster.pods[0])
     cluster.look()
+    cluster.evict(cluster.pods[2])
+    cluster.look(after=JUDGED_AFTER / 4)
     cluster.state.apply("nodes", [(ObjectKey("", "a1"), leaving)])
-    assert cluster.next_due() == JUDGED_AFTER.total_seconds()
+    assert cluster.next_due() == JUDGED_AFTER.total_seconds() * 3 / 4
     cluster.look(after=JUDGED_AFTER)
     assert cluster.next_due() == inf
     assert cluster.counted == []

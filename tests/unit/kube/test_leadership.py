@@ -143,6 +143,7 @@ async def running(*electors: Elector | Election) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
 
 
 @asynccontextmanager
@@ -433,6 +434,7 @@ def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
 
     run_in_virtual_time(scenario())
 
