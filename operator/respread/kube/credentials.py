@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
@@ -34,10 +35,6 @@ class Pem(msgspec.Struct, frozen=True):
 
     path: str | None = None
     data: bytes | None = None
-
-    def __bool__(self) -> bool:
-        """Whether there is one."""
-        return bool(self.path or self.data)
 
 
 class Impersonation(msgspec.Struct, frozen=True):
@@ -65,10 +62,8 @@ class Impersonation(msgspec.Struct, frozen=True):
         )
 
     def replaced_by(self, other: Impersonation) -> Impersonation:
-        """Return this with what the other one sets in its place, as kubectl's options replace a kubeconfig's fields."""
-        return Impersonation(
-            other.user or self.user, other.groups or self.groups, other.uid or self.uid, other.extra or self.extra
-        )
+        """Return this with the other's user or groups, as kubectl's options replace a kubeconfig's fields."""
+        return msgspec.structs.replace(self, user=other.user or self.user, groups=other.groups or self.groups)
 
 
 OURSELVES: Final = Impersonation()
@@ -131,13 +126,13 @@ class TokenFile:
         """Read the file when it is first needed."""
         self._path = path
         self._clock = clock
-        self._value: str | None = None
-        self._read_at_seconds = 0.0
+        self._value = ""
+        self._read_at_seconds = -inf
 
     @property
     def is_current(self) -> bool:
         """Whether it was read within the last minute."""
-        return self._value is not None and self._clock() - self._read_at_seconds < TOKEN_SECONDS
+        return self._clock() - self._read_at_seconds < TOKEN_SECONDS
 
     def authorization(self) -> str:
         """Return the value, and read the file again if it is time.
@@ -146,7 +141,7 @@ class TokenFile:
             CredentialsError: the file is empty.
             OSError: it can't be read.
         """
-        if self._value is None or not self.is_current:
+        if not self.is_current:
             token = self._path.read_text(encoding="utf-8").strip()
             if not token:
                 raise CredentialsError(f"the token file {self._path} is empty")
@@ -175,7 +170,7 @@ class TlsContext:
         """
         self._endpoint = endpoint
         self._clock = clock
-        self._looked_at_seconds: float | None = clock()
+        self._looked_at_seconds = clock()
         self._trouble = ""
         self._content = _read(endpoint)
         self.current = _context(endpoint, self._content)
@@ -184,11 +179,11 @@ class TlsContext:
     @property
     def is_current(self) -> bool:
         """Whether the files were read within the last minute, and nothing has been refused since."""
-        return self._looked_at_seconds is not None and self._clock() - self._looked_at_seconds < LOOK_SECONDS
+        return self._clock() - self._looked_at_seconds < LOOK_SECONDS
 
     def doubt(self) -> None:
         """Read the files again before the next request: the API server's certificate, or ours, was refused."""
-        self._looked_at_seconds = None
+        self._looked_at_seconds = -inf
 
     def look(self) -> None:
         """Read the files again. If they can't be used, the context stays as it is, as in client-go."""

@@ -137,7 +137,7 @@ def _of_plugin(files: str, context: str, user_name: str, user: _User, endpoint: 
 
     identity, certificate, key = run_plugin(files, context)
     # The client logs the failure of a plugin and continues as anonymous.
-    if user.exec is not None and not certificate and not identity.authorization():
+    if user.exec is not None and not certificate.path and not identity.authorization():
         raise CredentialsError(
             f"the exec plugin of the user {user_name} gave no credentials; it may have said why, see above"
         )

@@ -49,7 +49,7 @@ class Counts(msgspec.Struct, frozen=True):
 
     levels: Histogram
     max_skew: int
-    min_domains: int = 1
+    min_domains: int
 
     @property
     def too_few(self) -> bool:

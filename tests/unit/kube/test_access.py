@@ -157,7 +157,7 @@ def test_the_proxy_of_the_environment_is_the_fallback(
     [
         ("https://240.0.0.1:6443", "240.0.0.1 240.0.0.1:6443 10.0.0.0/8,240.0.0.0/16", "10.0.0.0/8,.svc 240.0.0.1:443"),
         ("https://[fd00::1]", "fd00::/64 fd00::1 [fd00::1]:443", "[fd00::1]:6443 fd00::/a,,fd00 *.1"),
-        ("https://api.test.invalid:6443", "test.invalid .test.invalid *.test.invalid:6443 * TEST.INVALID",
+        ("https://api.test.invalid:6443", "test.invalid .test.invalid *.test.invalid:6443 * API.TEST.INVALID",
          "i.test.invalid,api.test.invalid:443 .api.test.invalid 0.0.0.0/0 :6443"),
         *((f"https://{host}:1", "nothing", "") for host in ("127.0.0.1", "localhost", "[::1]")),
     ],

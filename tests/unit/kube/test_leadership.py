@@ -344,11 +344,11 @@ async def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader()
             assert not one.holds()
 
 
-async def test_the_election_survives_rejections_and_malformed_answers() -> None:
+async def test_the_election_survives_rejections_and_malformed_answers(caplog: pytest.LogCaptureFixture) -> None:
     server = LeaseServer()
     one = elector(Line(server), "one")
     answers = [
-        Response(status_code=403, body=b'{"message": "leases is forbidden"}'),
+        *[Response(status_code=403, body=b'{"message": "leases is forbidden"}')] * 2,
         Response(status_code=500, body=b""),
         Response(status_code=200, body=b"<html>"),
         Response(status_code=200, body=b"[]"),
@@ -360,8 +360,9 @@ async def test_the_election_survives_rejections_and_malformed_answers() -> None:
 
     server.handle = failing  # type: ignore[method-assign]  # a server that comes to its senses
     async with running(one):
-        await until(one.holds, seconds=11)
+        await until(one.holds, seconds=14)
         assert not answers
+    assert caplog.text.count("The Lease is out of reach") == 4, "the same is said once"
 
 
 @pytest.mark.parametrize("seconds", [1, 3, 15, 60])

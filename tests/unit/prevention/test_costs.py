@@ -12,16 +12,14 @@ from respread.prevention.ranks import LEAST_COST, STEP, NoRoomError, assign_cost
 from respread.prevention.replica_set import Constraint, Layout
 from respread.prevention.search import best_order
 
-HELD = {1: -3000, 2: -2000, 3: -1000}
-
 
 @pytest.mark.parametrize(
     ("order", "held", "changed"),
     [
         ([7, 5, 6], {}, {7: -3 * STEP, 5: -2 * STEP, 6: -STEP}),
-        ([9, 1, 2, 3], HELD, {9: -4000}),
-        ([1, 9, 2, 3], HELD, {9: -2500}),
-        ([1, 2, 3, 9], HELD, {9: -500}),
+        ([9, 1, 2, 3], {1: -3000, 2: -2000, 3: -1000}, {9: -4000}),
+        ([1, 9, 2, 3], {1: -3000, 2: -2000, 3: -1000}, {9: -2500}),
+        ([1, 2, 3, 9], {1: -3000, 2: -2000, 3: -1000}, {9: -500}),
         ([1, 8, 9, 2], {1: -2000, 2: -1000}, {8: -1667, 9: -1334}),
         ([2, 3, 1, 4, 5], {1: -5000, 2: -4000, 3: -3000, 4: -2000, 5: -1000}, {1: -2500}),
         ([1, 2], {1: -1000, 2: -1000}, {1: -2000}),

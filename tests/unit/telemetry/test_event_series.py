@@ -47,6 +47,8 @@ def test_a_repeated_event_is_counted(book: Book) -> None:
     assert series is not None
     assert (series.count, series.first_time, series.last_time) == (2, START, START + timedelta(seconds=5))
     assert book.book.uncounted() == book.book.due(1000) == [], "it is not created yet"
+    series.written_count = 1
+    assert (book.book.due(59), book.book.due(60)) == ([], [series])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,9 @@ def test_the_most_recent_events_are_kept_up_to_a_limit() -> None:
         assert book.see(make_event(name=str(n))) == "new"
     assert book.see(make_event(name=str(REMEMBERED + 9))) == "counted"
     assert book.see(make_event(name="10")) == "counted"
+    assert book.see(make_event(name="10", note="again")) == "new"
     assert book.see(make_event(name="9")) == "new"
+    assert make_event(name="10").regarding in book.book._allowances
     assert len(book.book._series) == REMEMBERED
     assert len(book.book._allowances) == REMEMBERED
 
