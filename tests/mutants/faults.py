@@ -354,8 +354,8 @@ FAULTS: Final = (
     Fault(
         "groups are begun with the last evictions of an hour rather than finished",
         "eviction/pacing.py",
-        "return step[0].wave > 0, rank, stretch.price, is_new",
-        "return step[0].wave > 0, rank, -stretch.price, is_new",
+        "return rank, stretch.price, is_new",
+        "return rank, -stretch.price, is_new",
     ),
     Fault(
         "of new pods the oldest is deleted first", "prevention/ranks.py", "-created.timestamp()", "created.timestamp()"
