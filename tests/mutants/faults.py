@@ -117,7 +117,7 @@ FAULTS: Final = (
     Fault(
         "moves go together though they may land where they make another workload's group worse",
         "planning/search/together.py",
-        "if not (improved and these.others <= paid_in) or",
+        "if not (improved and self._these.others <= paid_in) or",
         "if not improved or",
     ),
     Fault(

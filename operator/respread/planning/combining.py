@@ -381,7 +381,7 @@ class _Wave:
             demand = self._current.of(members[0], component=component, number=len(members))
             if demand.sure:
                 # They only take room: none of them is evicted before it has joined.
-                reserved = demand._replace(nodes=demand.sure, closing=0, takes=None)
+                reserved = demand._replace(nodes=demand.sure, closing=0)
                 if self._contention.reserve(reserved):
                     self._reserved.update((member.pod.uid, reserved) for member in members)
 

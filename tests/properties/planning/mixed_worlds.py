@@ -163,11 +163,19 @@ def shared_world(random: Random) -> World:
             rules = [each._replace(selector=(("part", part),)) for each in rules]
         key = random.choice((None, "zone", HOSTNAME, "rack"))
         if key is not None and not any(each.key == key and not each.hard for each in rules):
-            rules.append(Rule(key, random.randint(1, 2), (("part", part),), hard=random.random() < 0.2))
+            rules.append(Rule(key, random.randint(1, 2), (("part", part),), hard=random.random() < 0.5))
         shapes.append(Shape({"app": "web", "part": part}, tuple(rules), pools=pools if part == "y" else None))
     hosts = tuple(host._replace(labels={**host.labels, "pool": random.choice("xxy")}) for host in world.hosts)
     pods = tuple(Place(at if at < 2 else random.randint(0, 1), pod.host) for at, pod in enumerate(world.pods))
     return world._replace(hosts=hosts, shapes=tuple(shapes), pods=pods)
+
+
+def half_bound_world() -> World:
+    """Return one in which a workload has a constraint that counts the pods of another one, which does not have it."""
+    own, of_both = (Rule("zone", 1, ((key, "x"),)) for key in ("part", "tier"))
+    hosts = tuple(Host({HOSTNAME: f"n{at}", "zone": f"z{at}"}) for at in range(3))
+    shapes = Shape({"tier": "x", "part": "x"}, (own,)), Shape({"tier": "x"}, (of_both,))
+    return World(hosts, shapes, (Place(0, 0), Place(0, 0), Place(1, 1)))
 
 
 def filling_world(random: Random) -> World:

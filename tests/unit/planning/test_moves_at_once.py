@@ -129,9 +129,8 @@ def softly(part: str) -> TopologySpreadConstraint:
 
 def part_of_web(part: str, nodes: int, *constraints: TopologySpreadConstraint) -> list[Pod]:
     """Return 18 pods of zone a that are one of several workloads of web."""
-    labels = OF_WEB.set("part", part)
-    found = pods({f"a{at}": 18 // nodes for at in range(nodes)}, spec(*constraints), labels=labels)
-    return [msgspec.structs.replace(each, name=f"{part}-{each.name}", controller=controlled(part)) for each in found]
+    by_node = {f"a{at}": 18 // nodes for at in range(nodes)}
+    return pods(by_node, spec(*constraints), labels=OF_WEB.set("part", part), prefix=part, controller=controlled(part))
 
 
 @pytest.mark.parametrize("nodes", [1, 6])
@@ -250,6 +249,11 @@ def test_a_constraint_that_workloads_share_beside_their_own_costs_no_search(max_
     assert planning(zonal(max_skew=max_skew)) <= 3 * planning()
 
 
+def test_workloads_that_share_a_constraint_beside_their_own_are_moved_at_once() -> None:
+    parts = (part_of_web(part, 6, zonal(), constraint(selector=Map(part=part))) for part in "xy")
+    assert at_once(planned(zones("ab", 6), list(chain.from_iterable(parts)))) == (18, 18)
+
+
 @pytest.mark.parametrize("closed", [{"unschedulable": True}, {"taints": (taint(),)}], ids=["cordoned", "tainted"])
 def test_pods_that_could_be_moved_may_stay_on_a_node_that_takes_no_more(closed: dict[str, Any]) -> None:
     nodes = [*zones("a", 1), node("b0", "b", **closed), node("b1", "b", pods=3)]
@@ -335,39 +339,28 @@ def test_pods_with_anti_affinity_to_other_workloads_are_moved_at_once() -> None:
     assert at_once(planned(zones("abc", 6), web)) == (8, 8)
 
 
-@pytest.mark.parametrize(("free_places", "expected"), [(4, (4, 4)), (3, (1, 4))])
-def test_pods_of_several_templates_are_moved_at_once_where_each_may_be_the_largest(
-    free_places: int, expected: tuple[int, int]
+@pytest.mark.parametrize(("free", "expected"), [((800,), (4, 4)), ((500, 300), (2, 4))])
+def test_pods_of_several_templates_are_moved_at_once_where_all_have_room_in_any_order(
+    free: tuple[int, ...], expected: tuple[int, int]
 ) -> None:
-    """Two large pods and two small ones have to go to b0."""
-    web = [
-        each
-        for name, cpu, number in (("large", 300, 2), ("small", 100, 6))
-        for each in pods(
-            {"a0": number},
-            spec(zonal(), requests=Map(cpu=cpu)),
-            labels=Map(app="web", part=name),
-            prefix=name,
-            controller=controlled(name),
-        )
-    ]
-    filler = pod("filler", "b0", spec(requests=Map(cpu=64_000 - free_places * 300)), labels=Map(app="filler"))
-    assert at_once(planned(zones("ab", 1), [*web, filler])) == expected
+    """Two large pods and two small ones have to go to zone b. A small one may take a place that a large one needs."""
+    large, small = (
+        pods({"a0": number}, spec(zonal(), requests=Map(cpu=cpu)), labels=OF_WEB, prefix=of, controller=controlled(of))
+        for of, cpu, number in (("large", 300, 6), ("small", 100, 2))
+    )
+    used = [spec(requests=Map(cpu=64_000 - cpu)) for cpu in free]
+    fillers = [pod(f"filler-{at}", f"b{at}", each, labels=Map(app="filler")) for at, each in enumerate(used)]
+    assert at_once(planned([*zones("a", 1), *zones("b", len(free))], [*large, *small, *fillers])) == expected
 
 
 def test_pods_that_need_large_nodes_keep_one_beside_small_pods_with_the_same_preferences() -> None:
     """Two small ones might take both large nodes of zone b, whatever room these have."""
     small = [msgspec.structs.replace(each, allocatable=Map(cpu=100, pods=9)) for each in zones("b", 4)[2:]]
+    specs = [spec(zonal(**SOFT), per_node(**SOFT), requests=Map(cpu=cpu)) for cpu in (300, 100)]
     web = [
-        each
-        for name, cpu, on in (("large", 300, "01"), ("small", 100, "2345"))
-        for each in pods(
-            {f"a{at}": 1 for at in on},
-            spec(zonal(**SOFT), per_node(**SOFT), requests=Map(cpu=cpu)),
-            labels=OF_WEB.set("part", name),
-            prefix=name,
-            controller=controlled(name),
-        )
+        pod(f"{name}-{at}", f"a{at}", of, labels=OF_WEB.set("part", name), controller=controlled(name))
+        for name, of, on in zip(("large", "small"), specs, ("01", "2345"), strict=True)
+        for at in on
     ]
     assert at_once(planned([*zones("a", 6), *zones("b", 2), *small], web)) == (2, 3)
 
@@ -394,23 +387,20 @@ def test_pods_that_keep_off_each_others_nodes_are_moved_at_once_while_each_zone_
 def test_pods_go_before_those_that_wait_for_their_budget() -> None:
     """Of the 20 moves, 15 are of the workload that comes first, whose budget allows one."""
     fifteen: dict[str, Any] = {"current_healthy": 15, "expected_pods": 15}
-    web = [
-        each
+    one, other = (
+        pods({"a0": 15}, spec(zonal()), labels=OF_WEB.set("part", name), prefix=name, controller=controlled(name))
         for name in ("one", "other")
-        for each in pods(
-            {"a0": 15}, spec(zonal()), labels=Map(app="web", part=name), prefix=name, controller=controlled(name)
-        )
-    ]
+    )
     budgets = [
         budget(name, selector=LabelSelector(Map(part=name)), allowed=allowed, **fifteen, desired_healthy=15 - allowed)
         for name, allowed in (("one", 1), ("other", 3))
     ]
-    plan = plan_cluster(cluster(zones("abc", 1), web, poddisruptionbudgets=budgets), [POLICY], now=NOW)
+    plan = plan_cluster(cluster(zones("abc", 1), [*one, *other], poddisruptionbudgets=budgets), [POLICY], now=NOW)
     assert at_once(plan) == (4, 20)
     assert [move.wave for move in plan.moves] == [*[0] * 4, *range(1, 17)]
     labels = Map(app="api", part="one")  # It goes first, and takes the budget of the workload that comes first.
     of = spec(constraint(selector=Map(app="api")), node_selector=Map(pool="api"))
-    in_cluster = [*web, *pods({"a0": 2}, of, labels=labels, prefix="api")]
+    in_cluster = [*one, *other, *pods({"a0": 2}, of, labels=labels, prefix="api")]
     nodes = [*zones("ab", 1, labels={"pool": "api"}), *zones("c", 1)]
     beside = plan_cluster(cluster(nodes, in_cluster, poddisruptionbudgets=budgets), [POLICY], now=NOW)
     now = Counter(move.pod.labels["app"] + move.pod.labels["part"] for move in beside.moves if move.wave == 0)

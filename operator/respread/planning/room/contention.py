@@ -25,7 +25,17 @@ from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Demand, Leaving, Part, Relations, counts_for, held_by, largest_of
+from respread.planning.room.demand import (
+    Conflict,
+    Demand,
+    Leaving,
+    Part,
+    Relations,
+    counts_for,
+    held_by,
+    largest_of,
+    wanted_by,
+)
 from respread.scheduling.view.node_table import NodeSet, node_set, slots_of, union
 
 _MOST_LOOKS: Final = 20_000
@@ -300,7 +310,7 @@ class Contention:
         takers = self._takers.setdefault(demand.nodes, _Takers())
         takers.number += times * demand.number
         takers.of_components[demand.component] += times * demand.number
-        for name, amount in demand.taken.items():
+        for name, amount in wanted_by(demand.pod).items():
             takers.amounts[name] += times * demand.number * amount
         self._seeking += times * demand.number
         if not takers.number:
@@ -424,9 +434,9 @@ class Contention:
         for each in self._opened.demands.values():
             if each.may_open >> slot & 1 and self._leaving.places(slot, each.prepared):
                 number = self._opened.landing(each)
-                for name, amount in each.taken.items():
+                for name, amount in wanted_by(each.pod).items():
                     used[name] += number * amount
-        used.subtract(demand.taken)
+        used.subtract(wanted_by(demand.pod))
         credit = self._credit(demand, slot)
         if any(
             amounts.free[slot] + credit.get(name, 0) < amount + used[name]

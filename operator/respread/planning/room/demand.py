@@ -82,17 +82,10 @@ class Demand(NamedTuple):
     closing: int = 0
     """How many others may at most take a whole node from each of them, however much room that has. These are of the
     same solution; for pods of none they may be any."""
-    takes: Mapping[str, int] | None = None
-    """What each takes at most; None: what it requests."""
 
     def __str__(self) -> str:
         """Return whose it is, for people."""
         return f"the replacement of pod {self.pod.key}" if self.is_replacement else f"pod {self.pod.key}"
-
-    @property
-    def taken(self) -> Mapping[str, int]:
-        """What each takes at most."""
-        return wanted_by(self.pod) if self.takes is None else self.takes
 
     @property
     def must_hold(self) -> Sequence[Part]:

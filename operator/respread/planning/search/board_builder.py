@@ -130,9 +130,10 @@ def _tally(
     Its rank is that of the policy that wants it cured; None if it is not to be cured.
     """
     domains = domain_map(placement.table, group)
+    numbers = [number for number, piece in enumerate(pieces) if at in piece.counted_by]
     if rank is None:
-        return Tally(group, domains, cure=False)
-    counted = [piece for piece in pieces if at in piece.counted_by]
+        return Tally(group, domains, cure=False, counted=numbers)
+    counted = [pieces[number] for number in numbers]
     staying, moving = Counter(group.counts), Counter[int]()
     reachable: NodeSet = 0
     for (number, slot), victims in movable.items():
@@ -160,6 +161,7 @@ def _tally(
         group,
         domains,
         cure=True,
+        counted=numbers,
         bounds=bounds,
         closed=domains.closed(reachable & feasible, group.counts),
         full=_full(domains, group.counts, moving, reachable & feasible, _Room(placement, movable, counted)),

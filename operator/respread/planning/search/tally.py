@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -30,6 +30,7 @@ class Tally(LiveCounts[str]):
         "_full",
         "_never",
         "_nodes_by_count",
+        "counted",
         "cure",
         "domain_of",
         "domains",
@@ -45,6 +46,7 @@ class Tally(LiveCounts[str]):
         domains: DomainMap,
         *,
         cure: bool,
+        counted: Collection[int] = (),
         bounds: Bounds = _NO_BOUNDS,
         closed: Histogram = (),
         full: Histogram = (),
@@ -54,14 +56,16 @@ class Tally(LiveCounts[str]):
         """Start from the current counts.
 
         With `cure`, the plan is to bring the group within maxSkew, for a policy of that rank, the most important first;
-        else it must only not get worse. `bounds`, but for `most`, are what its counts can't become. `closed` has the
-        counts of the domains that take no replacement, however its own pods move, `full` the most pods that these can
-        have, and others whose room is short, and `never` the counts of those that would take none even if empty.
+        else it must only not get worse. `counted` are the pieces that it counts. `bounds`, but for `most`, are what its
+        counts can't become. `closed` has the counts of the domains that take no replacement, however its own pods move,
+        `full` the most pods that these can have, and others whose room is short, and `never` the counts of those that
+        would take none even if empty.
         """
         super().__init__(dict(group.counts), group.levels)
         self.group = group
         self.domains = domains
         self.cure = cure
+        self.counted = frozenset(counted)
         self.rank = rank
         self.domain_of = domains.of_slot
         """By slot."""
@@ -117,9 +121,9 @@ class Tally(LiveCounts[str]):
         )
 
     def counts_as(self, other: Tally) -> bool:
-        """Whether it counts the same pods on the same nodes as another one."""
-        are_same_nodes = self.domains.eligible == other.domains.eligible
-        return are_same_nodes and set(self.group.matched) == set(other.group.matched)
+        """Whether it counts the same pods on the same nodes as another one, also those that wait for a node."""
+        are_same_pods = self.counted == other.counted and set(self.group.matched) == set(other.group.matched)
+        return are_same_pods and self.domains.eligible == other.domains.eligible
 
     def change(self, domain: str, by: int) -> None:
         """Add (1) or remove (-1) a pod in a domain."""

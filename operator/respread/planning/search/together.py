@@ -52,8 +52,11 @@ one with more than m + s, which had too many from the start if no eviction has l
 if no eviction leaves less than that share and one minus s, and no rack of such zones has less. If the racks are nodes,
 r is not full either, if each of them has room for one pod more than the share, beside everything of others.
 
-The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. If replacements are
-alike, what is shown for the last one to join serves for all, so none has to reckon with moves that may join later. The
+None of this needs replacements that are alike. They may be of several kinds, as those of workloads that share one
+constraint and have others, if each constraint that a kind has counts no replacement of a kind without it.
+
+The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. For replacements of one
+kind, what is shown for the last one to join serves for all, so none has to reckon with moves that may join later. The
 bound is sufficient and not necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
 """
 
@@ -62,14 +65,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.room.demand import Demand, Part, largest_of
+from respread.planning.room.demand import Demand, Part
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.safety import scored_by_groups
-from respread.planning.search.tally import Filling
+from respread.planning.search.tally import Filling, Tally
 from respread.scheduling.view.node_table import NodeSet
 
 _MOST_PARTS: Final = 64
@@ -86,54 +90,86 @@ def places_together(
     """Return where replacements without a node may land, and those of moves that are safe beside them.
 
     `waiting` are the pieces of the replacements that have no node yet, and on the board they are on none. The moves
-    `evicted` are to join them in this order.
+    `evicted` are to join them, those of each kind in this order.
 
     Returns:
         The demand of each of `waiting`, None if the bound can't be shown for them; and those of some of `evicted`, by
-        their number: those whose replacements are like the others, up to the first for which it can't. Each replaces
-        the sample of its piece.
+        their number: of each kind up to the first for which it can't. Each replaces the sample of its piece.
     """
-    course = _Course(board, waiting, evicted)
-    of_waiting: list[Demand] = []
-    for piece in waiting:
-        if (demand := course.wait(piece)) is None:
-            return None, {}
-        of_waiting.append(demand)
-    of_evicted: dict[int, Demand] = {}
-    for number, spot in enumerate(evicted):
-        if (demand := course.move(spot)) is not None:
-            of_evicted[number] = demand
-        elif course.is_over:
-            break
-    return tuple(of_waiting), of_evicted
+    coming = (*waiting, *(spot.piece for spot in evicted))
+    of_pieces = {number: _Replacements.of(board, board.pieces[number]) for number in dict.fromkeys(coming)}
+    kinds = {each.kind: each for each in of_pieces.values()}
+    joining: dict[Hashable, list[int]] = {kind: [] for kind in kinds}
+    for at, spot in enumerate(evicted):
+        joining[of_pieces[spot.piece].kind].append(at)
+    joined: dict[Hashable, dict[int, Demand]] = {}
+    of_waiting: dict[int, Demand] = {}
+    for kind in chain(kinds, list(kinds)[:-1]):  # Again beside those of the kinds that follow.
+        theirs = [at for other, found in joined.items() if other != kind for at in found]
+        course = _Course(
+            board,
+            of_pieces,
+            kinds[kind],
+            _Coming([each for each in waiting if of_pieces[each].kind == kind], [evicted[at] for at in joining[kind]]),
+            _Coming([each for each in waiting if of_pieces[each].kind != kind], [evicted[at] for at in theirs]),
+        )
+        for at, number in enumerate(waiting):
+            if of_pieces[number].kind == kind:
+                if (demand := course.wait(number)) is None:
+                    return None, {}
+                of_waiting[at] = demand
+        found = joined[kind] = {}
+        for at in joining[kind]:
+            if (demand := course.move(evicted[at])) is not None:
+                found[at] = demand
+            elif course.is_over:
+                break
+        joining[kind] = list(found)
+    of_evicted = {at: demand for found in joined.values() for at, demand in found.items()}
+    return tuple(of_waiting[at] for at in range(len(waiting))), {at: of_evicted[at] for at in sorted(of_evicted)}
+
+
+class _Coming(NamedTuple):
+    """What may happen in any order."""
+
+    waiting: Sequence[int]
+    """The pieces of replacements without a node."""
+    evicted: Sequence[Spot]
+    """Moves."""
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Return those of all replacements."""
+        return (*self.waiting, *(spot.piece for spot in self.evicted))
 
 
 class _Course:
-    """Replacements without a node, and evictions, that may happen in any order.
+    """Replacements of one kind without a node, and evictions for more, that may happen in any order, beside others.
 
-    All replacements must be alike for constraints. Those of the template that is first share the places of a domain,
-    as any serves for another one. Each of other templates may land wherever one more may, and counts with the most that
-    any so far requests on the nodes of any so far. So it also stands for one of these that lands in its place.
+    They are alike for constraints and room. Those of other kinds count for the constraints that they share.
     """
 
-    def __init__(self, board: Board, waiting: Sequence[int], evicted: Sequence[Spot]) -> None:
-        """Begin without any. Those that may come are the pieces `waiting`, and the replacements of the `evicted`."""
+    def __init__(
+        self, board: Board, of_pieces: Mapping[int, _Replacements], these: _Replacements, own: _Coming, beside: _Coming
+    ) -> None:
+        """Begin with those `beside`. Of its `own`, none has joined yet."""
         self._board = board
-        self._coming = (*waiting, *(spot.piece for spot in evicted))
-        self._evicted = evicted
+        self._own = own
+        self._beside = beside
+        self._of_pieces = of_pieces
+        self._these = these
+        self._kinds_beside = {each.kind: each for each in map(of_pieces.__getitem__, beside.pieces)}
+        self._are_apart = any(
+            these.piece.replacement.keys_apart_from(sample.namespace, sample.labels)
+            for sample in [board.pieces[number].sample for number in {*own.pieces, *beside.pieces}]
+        )
+        """Whether they have anti-affinity to one another, or to others with the same terms."""
         self._ends: dict[int, Filling | None] = {}
         self._levels: dict[int, Filling] = {}
-        self._first: _Replacements | None = None
-        self._known: dict[int, _Replacements] = {}
-        """By the number of the piece."""
-        self._counted: set[int] = set()
-        """The numbers of the pieces that have some."""
-        self._takes: Mapping[str, int] = {}
-        """The most that any so far requests."""
-        self._theirs: NodeSet = 0
-        """The nodes that any so far may have."""
+        self._number = 0
+        """How many of its own have joined."""
         self._reaching: Counter[str] = Counter()
-        """How many replacements may land in each domain of the leading constraint."""
+        """How many of these may land in each domain of the leading constraint."""
         self.is_over = False
         """Whether the bound can't be shown for any more."""
         self._improves = False
@@ -146,71 +182,84 @@ class _Course:
         """The groups in which all have to be."""
         self._keeps_minimums = False
         """Whether no eviction may leave less than the minimum of a ScheduleAnyway constraint."""
-        self._shown: set[tuple[Hashable, _Domains, Part]] = set()
+        self._shown: set[tuple[_Domains, Part]] = set()
         """For what room is looked for already."""
-        kinds = [self._these(number) for number in set(self._coming)]
-        self._may_differ = len({each.room for each in kinds}) > 1
-        """Whether some may land where others may not."""
-        self._needed_by: dict[Hashable, set[_Domains]] = {}
-        """The domains in which room is looked for, for those that are alike for room."""
         self._inside: dict[_Own, Mapping[_Domains, tuple[NodeSet, ...]]] = {}
         """What `_taking_inside` has found."""
-        is_only_hard = all(each.own == each.own_hard for each in kinds)
-        they_close = all(each.own is not None and each.closing(each.own) for each in kinds)
-        self._expected = 0 if is_only_hard and they_close and not self._may_differ else len(evicted)
+        constraints = these.own
+        is_only_hard = constraints is not None and constraints == these.own_hard
+        self._expected = 0 if is_only_hard and self._closing(constraints) else len(own.evicted)
         """How many of the evictions are expected: few where they close nodes to each other, because what is shown for
-        the last one serves all that are like it. Elsewhere that would only be more to show."""
+        the last one serves all. Elsewhere that would only be more to show."""
         self._considered = 0
         """How many of the evictions `move` was asked about."""
+        for number in beside.waiting:
+            self._count(board.pieces[number], board.pieces[number].counted_by)
+        for spot in beside.evicted:
+            _, unpaid_in, improved = self._effect(spot)
+            self._improves = self._improves or not all(tally.soft for tally in improved)
+            self._evict(spot)
+            self._count(board.pieces[spot.piece], unpaid_in)
+            self._improves = True
 
     def _level(self, index: int) -> Filling:
         if (found := self._levels.get(index)) is None:
             found = self._levels[index] = Filling(self._board.tallies[index])
         return found
 
-    def _these(self, number: int) -> _Replacements:
-        if (found := self._known.get(number)) is None:
-            found = self._known[number] = _Replacements.of(self._board, self._board.pieces[number])
-        return found
+    def _effect(self, spot: Spot) -> tuple[set[int], set[int], list[Tally]]:
+        """Return where an eviction is paid for, in which ScheduleAnyway groups it is not, and what it improves."""
+        levels = {index: self._level(index) for index in self._board.pieces[spot.piece].counted_by}
+        paid_in = {index for index, level in levels.items() if level.is_too_full(level.tally.domain_of[spot.slot])}
+        unpaid_in = {index for index, level in levels.items() if level.tally.soft} - paid_in
+        own = paid_in - self._of_pieces[spot.piece].others
+        return paid_in, unpaid_in, [levels[index].tally for index in own if levels[index].tally.cure]
 
-    def _deciding(self, number: int, *, is_paid_for: bool) -> _Own | None:
-        """Return the constraints that decide where replacements of a piece go, beside those so far.
+    def _evict(self, spot: Spot) -> None:
+        for level in map(self._level, self._board.pieces[spot.piece].counted_by):
+            if (domain := level.tally.domain_of[spot.slot]) is not None:
+                level.evict(domain)
 
-        None if the bound does not cover them, or if theirs differ: DoNotSchedule ones alone, if all are paid for.
+    def _count(self, piece: Piece, unpaid_in: Collection[int]) -> None:
+        """Count a replacement."""
+        for index in piece.counted_by:
+            self._level(index).coming += 1
+        self._unpaid_in.update(unpaid_in)
+        is_paid_for = self._improves and not unpaid_in
+        self._not_paid_for += not is_paid_for
+        self._keeps_minimums = self._keeps_minimums or is_paid_for
+
+    def _deciding(self, *, is_paid_for: bool) -> _Own | None:
+        """Return the constraints that decide where replacements go, beside those so far.
+
+        None if the bound does not cover them, or not beside others: DoNotSchedule ones alone, if all are paid for.
         """
-        these, first = self._these(number), self._first
+        these = self._these
         hard = these.own_hard if is_paid_for else None
-        if hard is not None and not self._not_paid_for:
-            return hard if first is None or these.hard_constraints == first.hard_constraints else None
-        are_alike = all(these.constraints == self._these(other).constraints for other in self._counted)
-        return (hard or these.own) if these.own is not None and are_alike else None
+        are_paid_for = hard is not None and not self._not_paid_for
+        if not all(these.go_beside(other, are_paid_for=are_paid_for) for other in self._kinds_beside.values()):
+            return None
+        return hard if are_paid_for or these.own is None else hard or these.own
 
     def move(self, spot: Spot) -> Demand | None:
         """Count an eviction and its replacement, and return where that may land.
 
-        None if its replacement is not like the others, or if the eviction does not improve a group to be restored at
-        once, whatever follows; and if the bound can't be shown. Then it `is_over`.
+        None if the eviction does not improve a group to be restored at once, whatever follows, or is not covered beside
+        others; and if the bound can't be shown. Then it `is_over`.
         """
         self._considered += 1
         if self._considered > self._expected:  # In few steps, so that what is known serves for most of the next ones.
-            self._expected = min(self._expected * 5 // 4 + 1, len(self._evicted))
+            self._expected = min(self._expected * 5 // 4 + 1, len(self._own.evicted))
             self._ends, self._inside = {}, {}
-        these = self._these(spot.piece)
-        levels = {index: self._level(index) for index in self._board.pieces[spot.piece].counted_by}
-        domains = {index: level.tally.domain_of[spot.slot] for index, level in levels.items()}
-        paid_in = {index for index, level in levels.items() if level.is_too_full(domains[index])}
-        unpaid_in = {index for index, level in levels.items() if level.tally.soft} - paid_in
-        improved = [levels[index].tally for index in paid_in - these.others if levels[index].tally.cure]
-        if not (improved and these.others <= paid_in) or unpaid_in & self._paid_in:
+        paid_in, unpaid_in, improved = self._effect(spot)
+        if not (improved and self._these.others <= paid_in) or unpaid_in & self._paid_in:
             return None
         improves = self._improves or not all(tally.soft for tally in improved)
-        own = self._deciding(spot.piece, is_paid_for=improves and not unpaid_in)
+        own = self._deciding(is_paid_for=improves and not unpaid_in)
         if own is None:
             return None
         self._improves = improves
-        for index, level in levels.items():
-            if (domain := domains[index]) is not None:
-                level.evict(domain)
+        self._evict(spot)
         demand = self._add(spot.piece, own, unpaid_in)
         self._improves = True
         self.is_over = demand is None
@@ -218,41 +267,36 @@ class _Course:
 
     def wait(self, number: int) -> Demand | None:
         """Count a replacement that has no node, and return where it may land; None if the bound can't be shown."""
-        own = None if self._these(number).others else self._deciding(number, is_paid_for=False)
+        own = None if self._these.others else self._deciding(is_paid_for=False)
         return None if own is None else self._add(number, own, self._board.pieces[number].counted_by)
 
     def _add(self, number: int, own: _Own, unpaid_in: Collection[int]) -> Demand | None:
         """Count a replacement of which these constraints decide where it goes, and return where, as `wait`."""
-        piece, these = self._board.pieces[number], self._these(number)
-        self._first = self._first or these
-        if number not in self._counted:
-            self._counted.add(number)
-            self._takes = largest_of(self._board.pieces[each].sample for each in self._counted)
-            self._theirs |= piece.replacement.statically_feasible
-        for index in piece.counted_by:
-            self._level(index).coming += 1
-        self._unpaid_in.update(unpaid_in)
+        piece, these = self._board.pieces[number], self._these
+        closing = self._closing(own)
+        if these.own_hard is not None and not self._closing(these.own_hard) and not self._kinds_beside:
+            closing = min(closing, self._not_paid_for)
+        self._number += 1
+        self._count(piece, unpaid_in)
         if not all(level.is_kept for index, level in self._levels.items() if index not in these.others):
             return None
-        closing = these.closing(own)
-        if these.own_hard is not None and not these.closing(these.own_hard) and not self._may_differ:
-            closing = min(closing, self._not_paid_for)
-        is_paid_for = self._improves and not unpaid_in
-        self._not_paid_for += not is_paid_for
-        self._keeps_minimums = self._keeps_minimums or is_paid_for
         if self._keeps_minimums and self._falls:
             return None
-        return self._demand(piece, these, own, closing)
+        return self._demand(piece, own, closing)
+
+    def _closing(self, own: _Own | None) -> int:
+        """Return how many others may keep one off a node if these constraints decide where they go: all or none."""
+        return maxsize if own is not None and (own.of_nodes or self._are_apart) else 0
 
     @property
     def _falls(self) -> bool:
         """Whether an eviction so far leaves less than the minimum of a ScheduleAnyway constraint."""
         return any(level.falls for level in self._levels.values() if level.tally.soft)
 
-    def _demand(self, piece: Piece, these: _Replacements, own: _Own, closing: int) -> Demand | None:
-        nodes = self._theirs
+    def _demand(self, piece: Piece, own: _Own, closing: int) -> Demand | None:
+        nodes = piece.replacement.statically_feasible
         passing, *more = self._accepting(piece, own)
-        roomy = () if these.are_apart else tuple(more)
+        roomy = () if self._are_apart else tuple(more)
         for level in map(self._level, own.of_nodes):
             if not level.tally.soft:
                 nodes &= level.tally.domains.eligible
@@ -263,7 +307,6 @@ class _Course:
             parts=(Part(passing, roomy=roomy),),
             is_replacement=True,
             closing=closing,
-            takes=self._takes,
         )
         if own.lead is None:
             return demand if passing else None
@@ -277,27 +320,23 @@ class _Course:
         found = dict[_Domains, Part]()
         for domains, within in needed.items():
             part = Part(within & passing, self._siblings(larger, domains), roomy)
-            found[domains] = self._part(these, own, domains, within, part)
+            found[domains] = self._part(own, domains, within, part)
         parts = tuple(
             part
             for domains, part in found.items()
-            if (these.room, domains, part) not in self._shown or None in domains or 0 < closing < maxsize
+            if (domains, part) not in self._shown or None in domains or 0 < closing < maxsize
         )
         if not needed or not all(part.nodes or part.unless_full for part in found.values()) or len(parts) > _MOST_PARTS:
             return None
-        self._shown.update((these.room, *each) for each in found.items())
-        self._needed_by.setdefault(these.room, set()).update(needed)
-        if any(needed.keys() - others for others in self._needed_by.values()):
-            return None  # They would have to find room in more domains than before.
+        self._shown.update(found.items())
         if lead.tally.soft:
             return demand._replace(parts=parts)
-        is_first = self._first is not None and these.room == self._first.room
-        reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
+        reachable = self._reachable(lead, counts=own.lead in piece.counted_by)
         return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
 
-    def _part(self, these: _Replacements, own: _Own, domains: _Domains, within: NodeSet, part: Part) -> Part:
+    def _part(self, own: _Own, domains: _Domains, within: NodeSet, part: Part) -> Part:
         """Return a part with the nodes that take more while none is full, if it takes fewer than may come there."""
-        if these.are_apart or len(own.of_nodes) != 1 or part.nodes.bit_count() > part.siblings:
+        if self._are_apart or len(own.of_nodes) != 1 or part.nodes.bit_count() > part.siblings:
             return part
         taking = self._taking_inside(own).get(domains, ())
         return part if not taking or taking[0] & ~within else part._replace(unless_full=taking)
@@ -328,9 +367,11 @@ class _Course:
         """Return a constraint when those that are expected have come; None if it does not count all of them."""
         if index not in self._ends:
             end = Filling(self._board.tallies[index])
-            end.coming = len(self._coming) - len(self._evicted) + self._expected
-            counted = all(index in self._board.pieces[piece].counted_by for piece in self._coming[: end.coming])
-            for spot in self._evicted[: self._expected]:
+            expected = self._own._replace(evicted=self._own.evicted[: self._expected])
+            coming = (*self._beside.pieces, *expected.pieces)
+            end.coming = len(coming)
+            counted = all(index in self._board.pieces[piece].counted_by for piece in coming)
+            for spot in (*self._beside.evicted, *expected.evicted):
                 if (domain := end.tally.domain_of[spot.slot]) is not None:
                     end.evict(domain)
             self._ends[index] = end if counted and not end.tally.too_few else None
@@ -381,19 +422,18 @@ class _Course:
         needed = level.needed(counts=counts)
         return {(*domains, each): part & nodes[each] for domains, part in parts.items() for each in needed}
 
-    def _reachable(self, level: Filling, *, counts: bool, is_first: bool) -> NodeSet | None:
+    def _reachable(self, level: Filling, *, counts: bool) -> NodeSet | None:
         """Return the nodes of the domains in which one more replacement may land, besides those before it."""
         tally = level.tally
         nodes: NodeSet = 0
         limit = level.most(level.coming) + tally.max_skew
         for domain, there in tally.domains.nodes.items():
-            most = min(level.coming, limit - level.left(domain)) if counts else maxsize
+            most = min(self._number, limit - level.left(domain)) if counts else maxsize
             more = most - self._reaching[domain]
             if more > 1 and counts:
                 return None
             if more > 0:
                 self._reaching[domain] += 1
-            if more > 0 or (most > 0 and not is_first):
                 nodes |= there
         return nodes
 
@@ -412,6 +452,7 @@ class _Own(NamedTuple):
 class _Replacements(NamedTuple):
     """What is known of the replacements of a piece."""
 
+    piece: Piece
     own: _Own | None
     """None if the bound does not cover them."""
     own_hard: _Own | None
@@ -422,32 +463,42 @@ class _Replacements(NamedTuple):
     """The same as the next, but for the ScheduleAnyway constraints."""
     constraints: Hashable
     """Equal for those that are alike for constraints and, where more than amounts decide about room, for room."""
-    room: Hashable
-    """Equal for those that are alike for room."""
-    are_apart: bool
-    """Whether they have anti-affinity to one another."""
+    are_only_hard: bool
+    """Whether they have no affinity, and no ScheduleAnyway constraint counts them, or is theirs."""
 
     @classmethod
     def of(cls, board: Board, piece: Piece) -> _Replacements:
-        replacement, spec, sample = piece.replacement, piece.template.spec, piece.sample
+        replacement, spec, tallies = piece.replacement, piece.template.spec, board.tallies
         room = spec.requests, replacement.statically_feasible
         terms = spec.pod_affinity, spec.pod_anti_affinity
-        hard = piece.hard, tuple(index for index in piece.counted_by if not board.tallies[index].soft)
+        soft = {index for index in piece.counted_by if tallies[index].soft}
+        hard = piece.hard, tuple(index for index in piece.counted_by if index not in soft)
         alike = hard, terms, None if replacement.needs_only_amounts else room
-        are_apart = bool(replacement.keys_apart_from(sample.namespace, sample.labels))
         own = _own_of(board, piece, (*piece.hard, *piece.soft))
         own_hard = _own_of(board, piece, piece.hard, is_paid_for=True)
-        tallies = board.tallies
         others = frozenset(
             index
             for index in {*piece.counted_by} - {*piece.hard, *piece.soft}
             if not any(tallies[hard].implies(tallies[index]) for hard in piece.hard)
         )
-        return cls(own, own_hard, others, alike, (alike, piece.counted_by, piece.soft), room, are_apart)
+        are_only_hard = not (soft or piece.soft or replacement.has_pod_terms)
+        return cls(piece, own, own_hard, others, alike, (alike, piece.counted_by, piece.soft), are_only_hard)
 
-    def closing(self, own: _Own) -> int:
-        """Return how many others may keep one off a node if these constraints decide where they go: all or none."""
-        return maxsize if own.of_nodes or self.are_apart else 0
+    @property
+    def kind(self) -> Hashable:
+        """Equal for those that are alike for constraints and for room."""
+        room = self.piece.template.spec.requests, self.piece.replacement.statically_feasible
+        return self.own, self.own_hard, self.constraints, room
+
+    def go_beside(self, other: _Replacements, *, are_paid_for: bool) -> bool:
+        """Whether the bound covers them beside others, which have the same constraints, or other DoNotSchedule ones.
+
+        If all `are_paid_for`, ScheduleAnyway constraints may differ.
+        """
+        if self.hard_constraints == other.hard_constraints if are_paid_for else self.constraints == other.constraints:
+            return True
+        ignored = {*self.piece.hard} & other.others | {*other.piece.hard} & self.others
+        return self.are_only_hard and other.are_only_hard and not ignored
 
 
 def _own_of(board: Board, piece: Piece, own: Sequence[int], *, is_paid_for: bool = False) -> _Own | None:
