@@ -121,8 +121,8 @@ def test_moves_are_followed_across_an_upgrade_and_a_rollback(
         sandbox.nodes.add(4, zone=zone)
 
     def spread() -> bool:
-        heal(sandbox)
-        return all_ready() and set(pods_per_domain(sandbox, "shop", "web").values()) == {2}
+        heal(sandbox)  # Spread pods first: until they are, another one may be evicted once all are Ready.
+        return set(pods_per_domain(sandbox, "shop", "web").values()) == {2} and all_ready()
 
     def follow(operator: OperatorProcess) -> None:
         """Wait until an operator follows the move of the one before."""
