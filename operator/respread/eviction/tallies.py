@@ -192,8 +192,8 @@ class ControllerPods:
 
     def not_ready(self, move: Move, step: Step) -> Sequence[str]:
         """Return the names of the controller's pods that are not Ready, except those in flight or in a step."""
-        excepted = self._accounted.union(each.pod.uid for each in step)
-        return [name for uid, name in self._of(move)[1].items() if uid not in excepted]
+        leaving = {each.pod.uid for each in step}
+        return [name for uid, name in self._of(move)[1].items() if uid not in self._accounted and uid not in leaving]
 
     def _of(self, move: Move) -> tuple[int, dict[str, str]]:
         uid = controller_uid_of(move)

@@ -152,16 +152,19 @@ class Filling:
         self.lowest: int | None = None
         """The lowest count that an eviction leaves."""
 
-    def is_too_full(self, domain: str | None) -> bool:
-        """Whether a domain has more than the minimum and maxSkew, without the pods that are evicted."""
+    def is_too_full(self, slot: int) -> bool:
+        """Whether the domain of a node has more than the minimum and maxSkew, without the pods that are evicted."""
+        domain = self.tally.domain_of[slot]
         return domain is not None and self.left(domain) > self.minimum + self.tally.max_skew
 
     def left(self, domain: str) -> int:
         """Return what the evictions leave in a domain."""
         return self.tally.count(domain) - self._taken[domain]
 
-    def evict(self, domain: str) -> None:
-        """Count an eviction."""
+    def evict(self, slot: int) -> None:
+        """Count an eviction from a node, if it is in a domain."""
+        if (domain := self.tally.domain_of[slot]) is None:
+            return
         self._taken[domain] += 1
         left = self.left(domain)
         self.lowest = left if self.lowest is None else min(left, self.lowest)

@@ -65,7 +65,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import chain
 from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
@@ -96,37 +95,37 @@ def places_together(
         The demand of each of `waiting`, None if the bound can't be shown for them; and those of some of `evicted`, by
         their number: of each kind up to the first for which it can't. Each replaces the sample of its piece.
     """
-    coming = (*waiting, *(spot.piece for spot in evicted))
-    of_pieces = {number: _Replacements.of(board, board.pieces[number]) for number in dict.fromkeys(coming)}
-    kinds = {each.kind: each for each in of_pieces.values()}
-    joining: dict[Hashable, list[int]] = {kind: [] for kind in kinds}
-    for at, spot in enumerate(evicted):
-        joining[of_pieces[spot.piece].kind].append(at)
-    joined: dict[Hashable, dict[int, Demand]] = {}
+    kinds: dict[Hashable, _Replacements] = {}
+    of_pieces: dict[int, _Replacements] = {}
+    for number in dict.fromkeys((*waiting, *(spot.piece for spot in evicted))):
+        found = _Replacements.of(board, board.pieces[number])
+        of_pieces[number] = kinds.setdefault(found.kind, found)
+    joining = list(range(len(evicted)))
+    """The moves that may join, by their number."""
     of_waiting: dict[int, Demand] = {}
-    for kind in chain(kinds, list(kinds)[:-1]):  # Again beside those of the kinds that follow.
-        theirs = [at for other, found in joined.items() if other != kind for at in found]
+    of_evicted: dict[int, Demand] = {}
+    for these in (*kinds.values(), *list(kinds.values())[:-1]):  # Again beside those of the kinds that follow.
+        own = [at for at in joining if of_pieces[evicted[at].piece] is these]
+        beside = [evicted[at] for at in of_evicted if of_pieces[evicted[at].piece] is not these]
         course = _Course(
             board,
             of_pieces,
-            kinds[kind],
-            _Coming([each for each in waiting if of_pieces[each].kind == kind], [evicted[at] for at in joining[kind]]),
-            _Coming([each for each in waiting if of_pieces[each].kind != kind], [evicted[at] for at in theirs]),
+            these,
+            _Coming([each for each in waiting if of_pieces[each] is these], [evicted[at] for at in own]),
+            _Coming([each for each in waiting if of_pieces[each] is not these], beside),
         )
         for at, number in enumerate(waiting):
-            if of_pieces[number].kind == kind:
+            if of_pieces[number] is these:
                 if (demand := course.wait(number)) is None:
                     return None, {}
                 of_waiting[at] = demand
-        found = joined[kind] = {}
-        for at in joining[kind]:
-            if (demand := course.move(evicted[at])) is not None:
-                found[at] = demand
-            elif course.is_over:
-                break
-        joining[kind] = list(found)
-    of_evicted = {at: demand for found in joined.values() for at, demand in found.items()}
-    return tuple(of_waiting[at] for at in range(len(waiting))), {at: of_evicted[at] for at in sorted(of_evicted)}
+        for at in own:
+            if course.is_over or (demand := course.move(evicted[at])) is None:
+                joining.remove(at)
+                of_evicted.pop(at, None)
+            else:
+                of_evicted[at] = demand
+    return tuple(of_waiting[at] for at in range(len(waiting))), {at: of_evicted[at] for at in joining}
 
 
 class _Coming(NamedTuple):
@@ -158,7 +157,7 @@ class _Course:
         self._beside = beside
         self._of_pieces = of_pieces
         self._these = these
-        self._kinds_beside = {each.kind: each for each in map(of_pieces.__getitem__, beside.pieces)}
+        self._kinds_beside = list({id(each): each for each in map(of_pieces.__getitem__, beside.pieces)}.values())
         self._are_apart = any(
             these.piece.replacement.keys_apart_from(sample.namespace, sample.labels)
             for sample in [board.pieces[number].sample for number in {*own.pieces, *beside.pieces}]
@@ -210,15 +209,14 @@ class _Course:
     def _effect(self, spot: Spot) -> tuple[set[int], set[int], list[Tally]]:
         """Return where an eviction is paid for, in which ScheduleAnyway groups it is not, and what it improves."""
         levels = {index: self._level(index) for index in self._board.pieces[spot.piece].counted_by}
-        paid_in = {index for index, level in levels.items() if level.is_too_full(level.tally.domain_of[spot.slot])}
+        paid_in = {index for index, level in levels.items() if level.is_too_full(spot.slot)}
         unpaid_in = {index for index, level in levels.items() if level.tally.soft} - paid_in
         own = paid_in - self._of_pieces[spot.piece].others
         return paid_in, unpaid_in, [levels[index].tally for index in own if levels[index].tally.cure]
 
     def _evict(self, spot: Spot) -> None:
         for level in map(self._level, self._board.pieces[spot.piece].counted_by):
-            if (domain := level.tally.domain_of[spot.slot]) is not None:
-                level.evict(domain)
+            level.evict(spot.slot)
 
     def _count(self, piece: Piece, unpaid_in: Collection[int]) -> None:
         """Count a replacement."""
@@ -237,7 +235,7 @@ class _Course:
         these = self._these
         hard = these.own_hard if is_paid_for else None
         are_paid_for = hard is not None and not self._not_paid_for
-        if not all(these.go_beside(other, are_paid_for=are_paid_for) for other in self._kinds_beside.values()):
+        if not all(these.go_beside(other, are_paid_for=are_paid_for) for other in self._kinds_beside):
             return None
         return hard if are_paid_for or these.own is None else hard or these.own
 
@@ -372,8 +370,7 @@ class _Course:
             end.coming = len(coming)
             counted = all(index in self._board.pieces[piece].counted_by for piece in coming)
             for spot in (*self._beside.evicted, *expected.evicted):
-                if (domain := end.tally.domain_of[spot.slot]) is not None:
-                    end.evict(domain)
+                end.evict(spot.slot)
             self._ends[index] = end if counted and not end.tally.too_few else None
         return self._ends[index]
 
