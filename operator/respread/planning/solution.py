@@ -210,7 +210,8 @@ class Finder:
 
     def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], expected: Sequence[Spot]) -> Solution:
         """Return what a path comes to, except for what it leaves, and what of it may be made now."""
-        before, placed = board.cost(), chain(expected, *(choice.outcome.placed for choice in path.choices))
+        before, potential = board.cost(), board.potential()
+        placed = chain(expected, *(choice.outcome.placed for choice in path.choices))
         taken = tuple(Taken(spot.slot, board.pieces[spot.piece].sample) for spot in placed)
         return Solution(
             number=next(self._numbers),
@@ -219,7 +220,7 @@ class Finder:
             claim=Claim(taken, tasks[0].holder, is_waiting=False),
             before=before,
             cost=path.cost,
-            lower_bound=path.cost.evictions if path.proven else 0 if path.cost.excess else int(board.lower_bound()),
+            lower_bound=path.cost.evictions if path.proven else 0 if path.cost.excess else int(potential.lower_bound),
             proven=path.proven,
             finished=path.proven,
             ideal=path.proven and path.cost <= board.reach(however_much_room=True),

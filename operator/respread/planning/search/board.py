@@ -7,7 +7,7 @@ position, which can be changed and restored. `safety` knows where replacements m
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -63,6 +63,7 @@ class Potential(NamedTuple):
     """How far from cured."""
 
     lower_bound: float
+    """The minimum number of moves of any plan that restores these groups; infinity if none can."""
     forms: float
     """The sum of the groups' closed forms."""
     excess: int
@@ -109,8 +110,8 @@ class Board:
         in flight, without a node yet. At least one pod by spot is movable, those with the lowest disruption cost first.
         `occupied` are the nodes with a pod of the pieces, and `leaving` those that lose their pods anyway, which are
         distinguished from others. `components` are the tallies by their index, those together that share pods. `turn`
-        is which of nodes that are alike is taken, counted round: where each board has another one, their plans don't
-        crowd on the same few nodes. There are so many `ranks` of the policies that want groups cured.
+        is which of nodes that are alike is taken, counted round: so the plans of different boards don't crowd on the
+        same few nodes. There are so many `ranks` of the policies that want groups cured.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
@@ -119,16 +120,17 @@ class Board:
         self.components = tuple(map(tuple, components))
         self._apart = tuple(map(self._sets_apart, self.components))
         """By component, sets of groups to be cured of which no two share pods."""
-        self._turn = turn
-        self._ranks = ranks
-        self._going = leaving
+        self._turn, self._going = turn, leaving
         self.fine = False
         """Whether nodes are distinguished by everything that can matter, or only by what usually matters."""
         self._movable = {spot: tuple(pods) for spot, pods in movable.items()}
         self._evicted: Counter[Spot] = Counter()
         self._evicted_of: Counter[OwnerReference | None] = Counter()
+        self._spots_on: defaultdict[int, dict[Spot, int]] = defaultdict(dict)
+        """By slot, the spots with a pod now or in some position, and how many movable pods they have at first."""
         alike: dict[tuple[int, ...], set[OwnerReference | None]] = {}
         for spot, pods in movable.items():
+            self._spots_on[spot.slot][spot] = len(pods)
             alike.setdefault(self.pieces[spot.piece].hard, set()).update(pod.controller for pod in pods)
         self._alike = {controller: those for those in alike.values() for controller in those}
         """The controllers of pods with the same DoNotSchedule constraints, by each of them."""
@@ -136,11 +138,16 @@ class Board:
         self._leaving: tuple[Pod, ...] = ()
         self._history: list[tuple[Spot, int]] = []
         self._kinds_at_start: dict[int, tuple[object, ...]] = {}
-        self._spots_of: dict[int, Sequence[tuple[Spot, int, int]]] = {}
+        self.dividing = _dividing(self.tallies)
+        self._accepting = tuple(dict.fromkeys(piece.replacement.statically_feasible for piece in self.pieces))
+        """The different sets of nodes that accept a piece."""
+        self._changed = {index for index, tally in enumerate(self.tallies) if tally.cure}
+        """The groups to be cured that have changed since these numbers were taken over from them."""
+        self._excess_of, self._moves_of = [0] * len(self.tallies), [0.0] * len(self.tallies)
+        self._violated = [0] * ranks
         self._needs = needs_of((*chain(*movable.values()), *(self.pieces[number].sample for number in waiting)))
         self.occupied = occupied
-        """The nodes that have, or had in some position, a pod of the pieces. Each of them is distinct from all
-        others."""
+        """The nodes that have, or had in some position, a pod of the pieces. Each is distinct from all others."""
         self.touched: NodeSet = 0
         """The nodes that pods were evicted from or placed on in any position so far."""
 
@@ -165,31 +172,27 @@ class Board:
 
     def excess(self) -> int:
         """Return the total excess of the groups to be restored."""
-        return sum(tally.excess for tally in self.tallies if tally.cure)
+        self._take_over()
+        return sum(self._excess_of)
 
-    def violated(self) -> tuple[int, ...]:
-        """Return how many of the groups to be cured are violated, by the rank of their policies."""
-        return self._by_rank(tally.rank for tally in self.tallies if tally.cure and tally.excess)
-
-    def _by_rank(self, ranks: Iterable[int]) -> tuple[int, ...]:
-        violated = [0] * self._ranks
-        for rank in ranks:
-            violated[rank] += 1
-        return tuple(violated)
+    def _take_over(self) -> None:
+        """Take over from the changed groups what is asked for at each position."""
+        for index in self._changed:
+            tally = self.tallies[index]
+            self._violated[tally.rank] += (tally.excess > 0) - (self._excess_of[index] > 0)
+            self._excess_of[index], self._moves_of[index] = tally.excess, tally.fewest_moves()
+        self._changed.clear()
 
     def cost(self, evictions: int = 0) -> Cost:
         """Return what there is to be cured, after so many evictions."""
-        return Cost(self.violated(), self.excess(), evictions)
+        excess = self.excess()
+        return Cost(tuple(self._violated), excess, evictions)
 
-    def lower_bound(self) -> float:
-        """Return the minimum number of moves of any plan that restores these groups; infinity if none can.
+    def _in_all(self, moves: Mapping[int, float] | Sequence[float]) -> float:
+        """Return the least number of moves that are as many as these for each group to be cured.
 
         The same moves can restore groups that share pods, but not groups that share none.
         """
-        return self._in_all({index: tally.fewest_moves() for index, tally in enumerate(self.tallies) if tally.cure})
-
-    def _in_all(self, moves: Mapping[int, float]) -> float:
-        """Return the least number of moves that are as many as these for each group to be cured."""
         return sum(max((sum(map(moves.__getitem__, those)) for those in sets), default=0) for sets in self._apart)
 
     def _sets_apart(self, component: Iterable[int]) -> set[frozenset[int]]:
@@ -219,16 +222,19 @@ class Board:
             for index, tally in enumerate(self.tallies)
             if tally.cure
         }
+        violated = [0] * len(self._violated)
+        for index, each in reaches.items():
+            violated[self.tallies[index].rank] += each.excess > 0
         return Cost(
-            self._by_rank(self.tallies[index].rank for index, each in reaches.items() if each.excess),
+            tuple(violated),
             sum(each.excess for each in reaches.values()),
             int(self._in_all({index: each.moves for index, each in reaches.items()})),
         )
 
     def potential(self) -> Potential:
         """Return how far from cured the board is."""
-        forms = sum(tally.fewest_moves() for tally in self.tallies if tally.cure)
-        return Potential(self.lower_bound(), forms, self.excess(), self.violated())
+        violated, excess, _ = self.cost()
+        return Potential(self._in_all(self._moves_of), sum(self._moves_of), excess, violated)
 
     # Who may go
 
@@ -292,29 +298,20 @@ class Board:
         movable and waiting pods request.
         """
         kind: list[object] = [self._going >> slot & 1]
-        for tally in self.tallies:
+        for tally in self.dividing:
             domain = tally.domain_of[slot]
             kind.append(tally.count(domain) if tally.single and domain is not None else domain)
         if self.fine:
+            kind.extend([nodes >> slot & 1 for nodes in self._accepting])
             evicted, landed = self._evicted.get, self._landed.get
-            for spot, movable, lets_on in self._spots_on(slot):
-                kind.append((movable - evicted(spot, 0), landed(spot, 0), lets_on))
+            pods = [
+                (spot.piece, movable - evicted(spot, 0), landed(spot, 0))
+                for spot, movable in self._spots_on[slot].items()
+            ]
+            kind.append(tuple(sorted([each for each in pods if each[1] or each[2]])))
             free = self.placement.view.free
             kind.extend([min(free.of(name).free[slot], most) for name, most in self._needs.items()])
         return tuple(kind)
-
-    def _spots_on(self, slot: int) -> Sequence[tuple[Spot, int, int]]:
-        """Return a node's spots with the number of movable pods in each, and 1 if it accepts the piece."""
-        if (found := self._spots_of.get(slot)) is None:
-            found = self._spots_of[slot] = [
-                (
-                    spot := Spot(number, slot),
-                    len(self._movable.get(spot, ())),
-                    piece.replacement.statically_feasible >> slot & 1,
-                )
-                for number, piece in enumerate(self.pieces)
-            ]
-        return found
 
     def pick(self, nodes: NodeSet) -> int:
         """Return the slot of one of these nodes, to represent all of them."""
@@ -361,6 +358,7 @@ class Board:
         self._touch(slot)
         self.placement.view.place(self.pieces[piece].sample, self.placement.table.names[slot])
         self._landed[spot] += 1
+        self._spots_on[slot].setdefault(spot, 0)
         self.occupied |= 1 << slot
         self.count(spot, 1)
         self._history.append((spot, 1))
@@ -423,6 +421,14 @@ class Board:
             tally = self.tallies[index]
             if (domain := tally.domain_of[slot]) is not None:
                 tally.change(domain, by)
+                if tally.cure:
+                    self._changed.add(index)
+
+
+def _dividing(tallies: Sequence[Tally]) -> tuple[Tally, ...]:
+    """Return the tallies that tell nodes apart: one of those with the same domains, unless each domain is a node."""
+    first = {id(tally.domains): tally for tally in reversed(tallies)}
+    return tuple(tally for tally in tallies if tally.single or first[id(tally.domains)] is tally)
 
 
 def needs_of(pods: Iterable[Pod]) -> dict[str, int]:

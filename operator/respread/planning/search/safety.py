@@ -350,11 +350,11 @@ def landings_of(board: Board, piece: int, feasible: NodeSet, apart: Apart = _ALO
 def _landings_on(board: Board, piece: int, nodes: NodeSet, apart: Apart) -> tuple[Landing, ...]:
     """Group the feasible nodes of a piece's replacement by equivalence."""
     if not board.fine:
-        parts = _split(nodes, board.tallies)
+        parts = _split(nodes, board.dividing)
     else:
         alike: dict[tuple[object, ...], NodeSet] = {}
         looked_at = nodes if nodes.bit_count() <= _MOST_LOOKED_AT else nodes & board.occupied
-        for part in (*_split(nodes & ~looked_at, board.tallies), *(1 << slot for slot in slots_of(looked_at))):
+        for part in (*_split(nodes & ~looked_at, board.dividing), *(1 << slot for slot in slots_of(looked_at))):
             kind = board.kind(board.pick(part))
             alike[kind] = alike.get(kind, 0) | part
         parts = list(alike.values())

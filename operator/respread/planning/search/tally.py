@@ -26,7 +26,6 @@ class Tally(LiveCounts[str]):
 
     __slots__ = (
         "_bounds",
-        "_fewest",
         "_full",
         "_never",
         "_nodes_by_count",
@@ -76,14 +75,11 @@ class Tally(LiveCounts[str]):
         self._full = full
         self._bounds = self._with_most(bounds, closed)
         self._never = never
-        self._fewest: float | None = None
         self._nodes_by_count: dict[int, NodeSet] | None = None
 
     def fewest_moves(self) -> float:
         """Return the fewest moves that restore this group alone, or infinity."""
-        if self._fewest is None:
-            self._fewest = fewest_moves(self.levels, self.max_skew, self._bounds)
-        return self._fewest
+        return fewest_moves(self.levels, self.max_skew, self._bounds)
 
     def reach(self, *, however_much_room: bool) -> Reach:
         """Return how close to restored this group can be brought, from the start, if others leave their room or not."""
@@ -128,7 +124,6 @@ class Tally(LiveCounts[str]):
     def change(self, domain: str, by: int) -> None:
         """Add (1) or remove (-1) a pod in a domain."""
         super().change(domain, by)
-        self._fewest = None
         if self._nodes_by_count is not None:
             nodes, after = self.domains.nodes[domain], self.counts[domain]
             self._nodes_by_count[after - by] &= ~nodes
