@@ -437,7 +437,7 @@ def may_count(key: GroupKey, domain: str) -> bool:
         for term in eligibility.node_affinity.node_selector_terms
     ]
     about_domain = NodeSelector(tuple(NodeSelectorTerm(match_expressions=term) for term in terms))
-    return not all(terms) or matches_node_selector(about_domain, None, {topology_key: domain})
+    return not all(terms) or matches_node_selector(about_domain, "", {topology_key: domain})
 
 
 def _listed(domains: Sequence[str]) -> str:

@@ -126,7 +126,7 @@ class Predictor:
 
 def _identity(pod: Pod) -> _Identity:
     spec = pod.spec
-    own_claims = bool(spec.shared_claims or spec.stateful_claims or spec.ephemeral_volumes)
+    own_claims = bool(spec.stateful_claims or spec.ephemeral_volumes)
     return (
         pod.namespace,
         pod.labels,

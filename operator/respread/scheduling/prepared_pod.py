@@ -85,7 +85,7 @@ class PreparedPod:
                 return 0
             if each.plugin not in left_out:
                 nodes = each.admit(nodes)
-        if self._fallible and self._is_given_up():
+        if any(each.failing() for each in self._fallible) and self._is_given_up():
             return 0
         for slot, pods in self._view.nominated.items():
             if nodes >> slot & 1 and not self._fits_beside(slot, pods, left_out):
@@ -122,8 +122,6 @@ class PreparedPod:
 
     def _is_given_up(self) -> bool:
         """Return whether the scheduler fails on a node that it examines, and so gives up the pod for now."""
-        if not any(each.failing() for each in self._fallible):
-            return False
         nodes = self._view.table.every
         for each in self._filters:
             if isinstance(each, (NodeVolumeLimits, VolumeBinding)) and each.failing() & nodes:

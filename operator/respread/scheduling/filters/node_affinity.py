@@ -34,8 +34,8 @@ def matches_node_affinity(node_selector: Labels, node_affinity: NodeSelector | N
     return node_affinity is None or matches_node_selector(node_affinity, node.name, labels)
 
 
-def matches_node_selector(selector: NodeSelector, name: str | None, labels: Mapping[str, str]) -> bool:
-    """Return whether a term of a node selector matches a node; without a name, `matchFields` are ignored."""
+def matches_node_selector(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a term of a node selector matches a node."""
     return any(_matches_term(term, name, labels) for term in selector.node_selector_terms)
 
 
@@ -59,20 +59,17 @@ def _value_test(expression: NodeSelectorRequirement) -> Callable[[str], bool]:
         return values.__contains__
     if expression.operator == "NotIn":
         return lambda value: value not in values
-    bound = _integer_of(expression.values[0])
-    if bound is None:
-        return lambda _: False
-    limit = bound
+    limit = int(expression.values[0])
     if expression.operator == "Gt":
         return lambda value: (number := _integer_of(value)) is not None and number > limit
     return lambda value: (number := _integer_of(value)) is not None and number < limit
 
 
-def _matches_term(term: NodeSelectorTerm, name: str | None, labels: Mapping[str, str]) -> bool:
+def _matches_term(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     if not (term.match_expressions or term.match_fields) or not _is_valid_term(term):
         return False
-    return all(_matches_expression(each, labels) for each in term.match_expressions) and (
-        name is None or all(_matches_field(each, name) for each in term.match_fields)
+    return all(_matches_expression(each, labels) for each in term.match_expressions) and all(
+        _matches_field(each, name) for each in term.match_fields
     )
 
 
@@ -120,22 +117,22 @@ def nodes_with_affinity(table: NodeTable, node_selector: Labels, node_affinity: 
     )
 
 
-def nodes_with_volume_affinity(table: NodeTable, volume_affinity: NodeSelector) -> NodeSet:
+def nodes_with_volume_affinity(table: NodeTable, volume_affinity: NodeSelector | None) -> NodeSet:
     """Return the nodes that satisfy a volume's node affinity, which only uses labels (`CheckNodeAffinity`)."""
+    if volume_affinity is None:
+        return table.every
     return table.derived(
         ("volume affinity", volume_affinity), lambda: _nodes_selected(table, volume_affinity, with_fields=False)
     )
 
 
-def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> FixedFilter | None:
-    """Return the filter for a pod, or None if it does not apply.
+def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> FixedFilter:
+    """Return the filter for a pod.
 
     A DaemonSet's pod must go to the node that it is bound to. `added_affinity` is the required part of `addedAffinity`
     in the plugin's arguments.
     """
     spec = pod.spec
-    if not spec.node_selector and spec.node_affinity is None and not spec.pinned_to_node and added_affinity is None:
-        return None
     added = table.every if added_affinity is None else _nodes_selected(table, added_affinity, with_fields=True)
 
     def why(slot: int) -> str:
@@ -153,8 +150,7 @@ def own_nodes(table: NodeTable, pod: Pod) -> NodeSet:
     """
     nodes = nodes_with_affinity(table, pod.spec.node_selector, pod.spec.node_affinity)
     if pod.spec.pinned_to_node:
-        slot = table.slot_of.get(pod.node_name)
-        return 0 if slot is None else nodes & 1 << slot
+        return nodes & table.named((pod.node_name,))
     return nodes
 
 
@@ -224,6 +220,5 @@ def _nodes_expressed(table: NodeTable, expression: NodeSelectorRequirement) -> N
 def _nodes_named(table: NodeTable, field: NodeSelectorRequirement) -> NodeSet:
     if field.key != NAME_FIELD:
         return table.every if _matches_field(field, "") else 0
-    slot = table.slot_of.get(field.values[0])
-    named = 0 if slot is None else 1 << slot
+    named = table.named(field.values)
     return named if field.operator == "In" else table.every & ~named

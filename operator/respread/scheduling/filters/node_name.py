@@ -13,5 +13,4 @@ def prepare(table: NodeTable, name: str) -> FixedFilter | None:
     """Return the filter for a pod with this `spec.nodeName`, or None if it is empty."""
     if not name:
         return None
-    slot = table.slot_of.get(name)
-    return FixedFilter("NodeName", 0 if slot is None else 1 << slot, lambda _slot: f"the pod names node {name}")
+    return FixedFilter("NodeName", table.named((name,)), lambda _slot: f"the pod names node {name}")

@@ -46,7 +46,7 @@ class NodeResourcesFit:
 
 
 def prepare(
-    table: NodeTable, free: FreeResources, requests: Resources, is_ignored: Callable[[str], bool] = lambda _: False
+    table: NodeTable, free: FreeResources, requests: Resources, is_ignored: Callable[[str], bool]
 ) -> NodeResourcesFit:
     """Return the filter for a pod with these requests. A request of 0 never rejects.
 

@@ -17,7 +17,7 @@ UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedu
 def prepare(table: NodeTable, tolerations: Sequence[Toleration]) -> FixedFilter | None:
     """Return the filter for a pod with these tolerations, or None if it does not apply."""
     cordoned = table.derived("unschedulable", lambda: _cordoned(table))
-    if not cordoned or tolerates(tolerations, UNSCHEDULABLE_TAINT):
+    if tolerates(tolerations, UNSCHEDULABLE_TAINT):
         return None
     return FixedFilter("NodeUnschedulable", table.every & ~cordoned, lambda _slot: "is cordoned (spec.unschedulable)")
 

@@ -24,47 +24,40 @@ from respread.scheduling.view.volumes import (
 class NodeVolumeLimits:
     """The filter, for a pod with claims or with volumes of a plugin that may be migrated."""
 
-    __slots__ = ("_attachments", "_more", "_volumes")
+    __slots__ = ("_attachments", "_error", "_more", "_wanted")
     plugin: ClassVar[Plugin] = "NodeVolumeLimits"
 
     def __init__(self, attachments: Attachments, volumes: tuple[AttachableVolume, ...]) -> None:
         self._attachments = attachments
-        self._volumes = volumes
-        self._more = Counter(driver for driver, _ in {(volume.driver, volume.handle) for volume in volumes})
+        self._wanted = {(volume.driver, volume.handle) for volume in volumes}
+        self._more = Counter(driver for driver, _ in self._wanted)
+        self._error = next((volume.error for volume in volumes if volume.error), "")
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes among these that have room for the pod's volumes in addition to their own."""
+        if self._error:
+            return nodes & ~self._attachments.with_csi_node
         certain = nodes
         for driver, more in self._more.items():
             certain &= self._attachments.room_for(driver).at_least(more)
-        if any(volume.error for volume in self._volumes):
-            certain = 0
-        # If there is no room for all of them, some may already be attached, or may not count.
+        # If there is no room for all of them, some may already be attached.
         return certain | node_set([slot for slot in slots_of(nodes & ~certain) if self.reject(slot) is None])
 
     def failing(self) -> NodeSet:
         """Return the nodes on which the scheduler fails when it counts the volumes of the pod or of the node."""
-        doubtful = self._attachments.failing()
-        if any(volume.error for volume in self._volumes):
-            doubtful = self._attachments.with_csi_node()
-        return node_set([slot for slot in slots_of(doubtful) if self.reject(slot) is not None])
+        return self._attachments.with_csi_node if self._error else self._attachments.failing()
 
     def reject(self, slot: int) -> Rejection | None:
         """Return which driver's limit would be exceeded, and the limit."""
-        csi_node = self._attachments.csi_node(slot)
-        wanted: set[tuple[str, str]] = set()
-        for volume in self._volumes:
-            if volume.counts_on(csi_node):
-                if volume.error:
-                    return Rejection(self.plugin, volume.error)
-                wanted.add((volume.driver, volume.handle))
-        if csi_node is None or not csi_node.volume_limits or not wanted:
-            return None
+        if self._error:
+            return Rejection(self.plugin, self._error) if self._attachments.with_csi_node >> slot & 1 else None
         attached = self._attachments.on(slot)
+        if attached is None:
+            return None
         if attached.error:
             return Rejection(self.plugin, attached.error)
-        for driver, more in Counter(driver for driver, _ in wanted - attached.volumes).items():
-            limit = csi_node.volume_limits.get(driver)
+        for driver, more in Counter(driver for driver, _ in self._wanted - attached.volumes).items():
+            limit = attached.limits.get(driver)
             has = attached.by_driver[driver]
             if limit is not None and has + more > limit:
                 return Rejection(

@@ -109,15 +109,12 @@ def tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> No
     )
 
 
-def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> FixedFilter | None:
-    """Return the filter for a pod with these tolerations, or None if it does not apply."""
-    tolerated = tolerated_nodes(table, tolerations)
-    if tolerated == table.every:
-        return None
+def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> FixedFilter:
+    """Return the filter for a pod with these tolerations."""
 
     def why(slot: int) -> str:
         node = table.nodes[slot]
         taint = None if node is None else untolerated_taint(tolerations, node.taints)
         return f"has the taint {taint}, which the pod does not tolerate"
 
-    return FixedFilter("TaintToleration", tolerated, why)
+    return FixedFilter("TaintToleration", tolerated_nodes(table, tolerations), why)

@@ -77,18 +77,12 @@ def spread_scores(
             if column[slot] is not None:
                 totals[position] += points[position]
         described.append(SoftConstraint(each, weight, counts))
-    raw = [_rounded(total) for total in totals]
+    raw = [floor(total + 0.5) for total in totals]  # as Go's `math.Round`, because no score is negative
     return SpreadScores(tuple(described), slots, raw, _normalized(raw), feasible & ~scored)
 
 
 def _points(count: int, constraint: SpreadConstraint, weight: float) -> float:
     return count * weight + (constraint.max_skew - 1)
-
-
-def _rounded(score: float) -> int:
-    """Round half away from zero, as Go's `math.Round`. Scores are not negative."""
-    whole = floor(score)
-    return whole + 1 if score - whole >= 0.5 else whole  # noqa: PLR2004 - the half
 
 
 def _normalized(raw: Sequence[int]) -> list[int]:

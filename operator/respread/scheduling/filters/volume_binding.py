@@ -15,7 +15,7 @@ from respread.cluster.objects import Node, PersistentVolume, PersistentVolumeCla
 from respread.cluster.pod import NodeSelectorTerm, Pod
 from respread.cluster.selectors import compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
+from respread.scheduling.filters.node_affinity import nodes_with_volume_affinity
 from respread.scheduling.verdict import Filter, Plugin, Rejection, rejects_everywhere
 from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set, slots_of, union
 from respread.scheduling.view.volumes import (
@@ -98,7 +98,7 @@ class VolumeBinding:
             claim = candidates.claim
             if claim.selected_node and claim.selected_node != node.name:
                 return Rejection(self.plugin, f"claim {claim.name} gets its volume on node {claim.selected_node}")
-            volume = None if claim.selected_node else candidates.on(node, taken)
+            volume = None if claim.selected_node else candidates.on(self._table, slot, taken)
             if volume is None:
                 to_provision.append(claim)
             else:
@@ -125,15 +125,13 @@ class _Candidates(msgspec.Struct, frozen=True):
     """
 
     claim: PersistentVolumeClaim
-    reserved: PersistentVolume | None
-    others: tuple[PersistentVolume, ...]
-    """The others, smallest first."""
+    volumes: Sequence[PersistentVolume]
+    """The best first."""
 
-    def on(self, node: Node, taken: set[str]) -> PersistentVolume | None:
+    def on(self, table: NodeTable, slot: int, taken: set[str]) -> PersistentVolume | None:
         """Return the volume for the claim on a node, if a free one exists."""
-        if self.reserved is not None:
-            return self.reserved if _is_reached(self.reserved, node) else None
-        return next((each for each in self.others if each.name not in taken and _is_reached(each, node)), None)
+        free = (each for each in self.volumes if each.name not in taken)
+        return next((each for each in free if nodes_with_volume_affinity(table, each.node_affinity) >> slot & 1), None)
 
 
 def _candidates(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> _Candidates:
@@ -155,15 +153,8 @@ def _candidates(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> _Can
         and (selector is None or selector.matches(volume.labels))
         and {*claim.access_modes} <= {*volume.access_modes}
     ]
-    return _Candidates(
-        claim,
-        next((volume for volume in suitable if _is_reserved_for(volume, claim)), None),
-        tuple(sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name))),
-    )
-
-
-def _is_reached(volume: PersistentVolume, node: Node) -> bool:
-    return volume.node_affinity is None or matches_node_selector(volume.node_affinity, None, node.labels)
+    reserved = [volume for volume in suitable if _is_reserved_for(volume, claim)][:1]
+    return _Candidates(claim, reserved or sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name)))
 
 
 def _is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
@@ -219,23 +210,16 @@ def _problem(claim: PersistentVolumeClaim, pod: Pod, *, ephemeral: bool) -> str 
 
 
 def _bound_volume(table: NodeTable, snapshot: ClusterSnapshot, volume: PersistentVolume, claim: str) -> _BoundVolume:
-    nodes = table.every if volume.node_affinity is None else nodes_with_volume_affinity(table, volume.node_affinity)
+    nodes = nodes_with_volume_affinity(table, volume.node_affinity)
     migrated = volume.migrated
     if migrated is None:
         return _BoundVolume(volume, claim, nodes, 0)
     on = _nodes_migrating(table, snapshot, migrated.plugin)
     if migrated.error:
         return _BoundVolume(volume, claim, nodes, on)
-    affinity = volume.migrated_node_affinity
-    there = table.every if affinity is None else nodes_with_volume_affinity(table, affinity)
+    there = nodes_with_volume_affinity(table, volume.migrated_node_affinity)
     return _BoundVolume(volume, claim, nodes & ~on | there & on, 0)
 
 
 def _nodes_migrating(table: NodeTable, snapshot: ClusterSnapshot, plugin: str) -> NodeSet:
-    return node_set(
-        [
-            slot
-            for name, csi_node in snapshot.csi_nodes.items()
-            if plugin in csi_node.migrated_plugins and (slot := table.slot_of.get(name)) is not None
-        ]
-    )
+    return table.named(name for name, each in snapshot.csi_nodes.items() if plugin in each.migrated_plugins)

@@ -19,7 +19,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.view.free_resources import FreeResources, UsedPorts
-from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set
+from respread.scheduling.view.node_table import NodeSet, NodeTable
 from respread.scheduling.view.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.pod_index import PodIndex
 from respread.scheduling.view.volumes import Attachments, VolumeUsage, has_volumes
@@ -110,7 +110,7 @@ class ClusterView:
         """Return whether the view keeps much data that only former snapshots needed."""
         kept = self.pods.kept + self.terms.kept + self.free.kept
         if self._needed is None:
-            self._needed = kept if before.nodes or before.pods else None
+            self._needed = kept if before.nodes else None
             return False
         return kept > 2 * self._needed + _MOST_LITTER
 
@@ -229,11 +229,10 @@ class ClusterView:
 
 
 def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:
-    names = {each.node_name for each in snapshot.unread.get("pods", Map()).values()}
-    if None in names:
+    nodes_of_pods = [each.node_name for each in snapshot.unread.get("pods", Map()).values()]
+    if None in nodes_of_pods:
         return table.every
-    names.update(key.name for key in snapshot.unread.get("nodes", Map()))
-    return node_set([slot for name in names if name and (slot := table.slot_of.get(name)) is not None])
+    return table.named([*filter(None, nodes_of_pods), *(key.name for key in snapshot.unread.get("nodes", Map()))])
 
 
 def looks_the_same(pods: _Pods, others: _Pods) -> bool:

@@ -49,7 +49,7 @@ class FreeAmounts:
         if position < len(self._amounts) and self._amounts[position] == amount:
             return self._enough[position]
         if len(self._amounts) >= _MOST_THRESHOLDS:
-            self._amounts, self._enough, position = [], [], 0
+            self._amounts, self._enough = [], []
         enough = node_set([slot for slot, free in self.free.items() if free >= amount])
         self._amounts.insert(position, amount)
         self._enough.insert(position, enough)

@@ -77,14 +77,13 @@ class NodeTable:
             self._forget()
         return slot
 
-    def remove(self, name: str) -> int:
-        """Remove a node, and return its slot, which is empty now."""
+    def remove(self, name: str) -> None:
+        """Remove a node. Its slot is empty now."""
         slot = self.slot_of.pop(name)
         self.names[slot], self.nodes[slot] = "", None
         self.every &= ~(1 << slot)
         self._free_slots.append(slot)
         self._forget()
-        return slot
 
     def column(self, key: str) -> LabelColumn:
         """Return a label over all nodes."""
@@ -101,6 +100,10 @@ class NodeTable:
     def _absent(self) -> LabelColumn:
         """The column of each label that no node has. A pod may name ten thousand such keys."""
         return self.derived("absent label", lambda: LabelColumn([None] * len(self.nodes), ""))
+
+    def named(self, names: Iterable[str]) -> NodeSet:
+        """Return the nodes with these names, as far as they exist."""
+        return node_set([slot for name in names if (slot := self.slot_of.get(name)) is not None])
 
     def by_taints(self) -> dict[tuple[Taint, ...], NodeSet]:
         """Return the nodes with each list of taints."""
@@ -167,7 +170,7 @@ def slots_of(nodes: NodeSet) -> list[int]:
 
 def nth_slot(nodes: NodeSet, n: int) -> int:
     """Return the slot of the node of a set that `n` others precede."""
-    least, most = 0, nodes.bit_length() - 1
+    least, most = 0, nodes.bit_length()
     while least < most:
         middle = (least + most) // 2
         if (nodes & ((2 << middle) - 1)).bit_count() > n:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from respread.cluster.decode.csi_migration import DRIVER_OF_PLUGIN
 from respread.cluster.meta import ObjectKey
-from respread.cluster.objects import CSINode, PersistentVolumeClaim, StorageClass
+from respread.cluster.objects import PersistentVolumeClaim, StorageClass
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.view.free_resources import FreeAmounts
-from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set
+from respread.scheduling.view.node_table import NodeSet, NodeTable, slots_of
 
 
 def claim_named(snapshot: ClusterSnapshot, pod: Pod, name: str) -> PersistentVolumeClaim | None:
@@ -107,22 +107,19 @@ class AttachableVolume(msgspec.Struct, frozen=True):
 
     driver: str
     handle: str
-    migrated: bool = False
-    """Whether it is a volume of an in-tree plugin. It belongs to the driver on nodes with a CSINode."""
     error: str = ""
-    """Why the scheduler fails on a migrated volume."""
-
-    def counts_on(self, csi_node: CSINode | None) -> bool:
-        """Return whether the driver must attach it.
-
-        The migrated plugins that a CSINode lists are not checked (1.36).
-        """
-        return not self.migrated or csi_node is not None
+    """Why the scheduler fails on it: it is of an in-tree plugin, and can't be migrated."""
 
 
 class AttachedVolumes(msgspec.Struct, frozen=True):
-    """The volumes that the pods of one node use together."""
+    """The volumes that the pods of one node with a limit use together.
 
+    Such a node has a CSINode, so those of in-tree plugins count. The migrated plugins that it lists are not checked
+    (1.36).
+    """
+
+    limits: Mapping[str, int]
+    """By driver."""
     volumes: frozenset[tuple[str, str]] = frozenset()
     """Driver and handle of each volume, once, however many pods use it."""
     by_driver: Counter[str] = msgspec.field(default_factory=Counter)
@@ -137,29 +134,22 @@ class Attachments:
         self._table = table
         self._usage = usage
         self._snapshot = snapshot
+        self.with_csi_node = table.named(snapshot.csi_nodes)
+        """The nodes that have a CSINode."""
         self._attached: dict[int, AttachedVolumes] = {}
         self._failing: NodeSet = 0
         self._room: dict[str, FreeAmounts] = {}
-        usage.changed.update(slot for name in snapshot.csi_nodes if (slot := table.slot_of.get(name)) is not None)
+        usage.changed.update(slots_of(self.with_csi_node))
 
-    def csi_node(self, slot: int) -> CSINode | None:
-        """Return the CSINode of a node."""
-        return self._snapshot.csi_nodes.get(self._table.names[slot])
-
-    def on(self, slot: int) -> AttachedVolumes:
-        """Return the volumes attached to a node. They are only known for nodes with a limit."""
+    def on(self, slot: int) -> AttachedVolumes | None:
+        """Return the volumes attached to a node; None if it has no limit."""
         self._catch_up()
-        return self._attached.get(slot) or AttachedVolumes()
+        return self._attached.get(slot)
 
     def failing(self) -> NodeSet:
         """Return the nodes on which the scheduler fails when it counts attached volumes."""
         self._catch_up()
         return self._failing
-
-    def with_csi_node(self) -> NodeSet:
-        """Return the nodes that have a CSINode."""
-        slot_of = self._table.slot_of
-        return node_set([slot_of[name] for name in self._snapshot.csi_nodes if name in slot_of])
 
     def room_for(self, driver: str) -> FreeAmounts:
         """Return how many more volumes of a driver each node can attach; negative if the scheduler can't tell."""
@@ -174,22 +164,22 @@ class Attachments:
         """Take over the nodes whose pods have changed."""
         while self._usage.changed:
             slot = self._usage.changed.pop()
-            csi_node = self.csi_node(slot)
+            csi_node = self._snapshot.csi_nodes.get(self._table.names[slot])
             if csi_node is None or not csi_node.volume_limits:
                 continue
-            attached = self._attached[slot] = _attached(self._snapshot, self._usage.pods(slot), csi_node)
+            attached = _attached(self._snapshot, self._usage.pods(slot), csi_node.volume_limits)
+            self._attached[slot] = attached
             self._failing = self._failing & ~(1 << slot) | bool(attached.error) << slot
             for driver, room in self._room.items():
                 room.change(slot, self._room_on(slot, driver) - room.free[slot])
 
     def _room_on(self, slot: int, driver: str) -> int:
-        csi_node = self.csi_node(slot)
-        if csi_node is None or not csi_node.volume_limits:
+        attached = self._attached.get(slot)
+        if attached is None:
             return _NO_LIMIT
-        attached = self._attached[slot]
         if attached.error:
             return _NOTHING_FITS
-        limit = csi_node.volume_limits.get(driver)
+        limit = attached.limits.get(driver)
         return _NO_LIMIT if limit is None else limit - attached.by_driver[driver]
 
 
@@ -203,13 +193,13 @@ def volume_of(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> Attach
     migrated = volume.migrated
     if migrated is None or not migrated.csi_volume_handle:  # Without one if it can't be migrated.
         return None
-    return AttachableVolume(migrated.csi_driver, migrated.csi_volume_handle, migrated=True)
+    return AttachableVolume(migrated.csi_driver, migrated.csi_volume_handle)
 
 
 def inline_volumes(pod: Pod) -> Iterator[AttachableVolume]:
     """Yield the in-tree volumes that a pod spec contains."""
     for each in pod.spec.migrated_volumes:
-        yield AttachableVolume(each.csi_driver, each.csi_volume_handle, migrated=True, error=each.error)
+        yield AttachableVolume(each.csi_driver, each.csi_volume_handle, each.error)
 
 
 def _volume_to_be(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> AttachableVolume | None:
@@ -218,26 +208,22 @@ def _volume_to_be(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> At
         return None
     handle = f"(to be made for {claim.key})"
     provisioner = storage_class.provisioner
-    driver = DRIVER_OF_PLUGIN.get(provisioner)
-    if driver is None:
-        return AttachableVolume(provisioner, handle)
-    return AttachableVolume(driver, handle, migrated=True)
+    return AttachableVolume(DRIVER_OF_PLUGIN.get(provisioner, provisioner), handle)
 
 
-def _attached(snapshot: ClusterSnapshot, pods: Iterable[Pod], csi_node: CSINode) -> AttachedVolumes:
+def _attached(snapshot: ClusterSnapshot, pods: Iterable[Pod], limits: Mapping[str, int]) -> AttachedVolumes:
     volumes: set[tuple[str, str]] = set()
     for pod in pods:
         for name, ephemeral, claim in claims_with_names(snapshot, pod):
             if claim is None:
                 continue
             if ephemeral and not was_made_for(claim, pod):
-                return AttachedVolumes(error=not_made_for(name, pod))
+                return AttachedVolumes(limits, error=not_made_for(name, pod))
             volume = volume_of(snapshot, claim)
-            if volume is not None and volume.counts_on(csi_node):
+            if volume is not None:
                 volumes.add((volume.driver, volume.handle))
         for volume in inline_volumes(pod):
-            if volume.counts_on(csi_node):
-                if volume.error:
-                    return AttachedVolumes(error=f"{volume.error} (of pod {pod.key})")
-                volumes.add((volume.driver, volume.handle))
-    return AttachedVolumes(frozenset(volumes), Counter(driver for driver, _ in volumes))
+            if volume.error:
+                return AttachedVolumes(limits, error=f"{volume.error} (of pod {pod.key})")
+            volumes.add((volume.driver, volume.handle))
+    return AttachedVolumes(limits, frozenset(volumes), Counter(driver for driver, _ in volumes))
