@@ -74,7 +74,7 @@ profiles:
     [
         ("{}", set(), ()),
         ("{filter: {disabled: [{name: NodePorts}]}}", {"NodePorts"}, ()),
-        ("{multiPoint: {disabled: [{name: NodePorts}, {name: ImageLocality}]}}", {"NodePorts"}, ()),
+        ("{multiPoint: {disabled: [{name: NodePorts}], enabled: [{name: ImageLocality}]}}", {"NodePorts"}, ()),
         ('{multiPoint: {disabled: [{name: "*"}], enabled: [{name: NodeName}]}}', set(PLUGINS) - {"NodeName"}, ()),
         ('{filter: {disabled: [{name: "*"}], enabled: [{name: NodeName}]}}', set(PLUGINS) - {"NodeName"}, ()),
         ("{multiPoint: {enabled: [{name: Coscheduling}]}}", set(), ("plugin Coscheduling",)),

@@ -200,9 +200,10 @@ def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -
     ("of", "domains"),
     [
         (spec(constraint(ZONE)), {"b"}),
+        (spec(constraint(ZONE, when="ScheduleAnyway"), constraint("rack", when="ScheduleAnyway")), {"a", "b"}),
         (spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000)), set()),
     ],
-    ids=["without soft constraints", "without room"],
+    ids=["without soft constraints", "without a key of one", "without room"],
 )
 def test_all_possible_domains_are_likely(of: PodSpec, domains: set[str]) -> None:
     view = ClusterView(cluster([node("n1", "a"), node("n2", "b")], [pod("p", "n1", of)]))

@@ -126,7 +126,7 @@ def test_cached_predictions_survive_steps_and_changes_of_pods() -> None:
     state.apply("pods", [(come.key, come), (elsewhere.key, elsewhere)])
     view.advance(state.snapshot)
     assert predictor.prepare(elsewhere) is not prepared
-    assert predictor.prepare(new) is prepared
+    assert predictor.prepare(pod("another", "", of)) is prepared
     assert prepared.feasible_nodes() == ["na"]
 
 
