@@ -188,7 +188,7 @@ class _Joining:
         """How many have joined, or wait while others join."""
         self.waits: dict[int, Held] = {}
         """What others of these, and the next one, wait for, by the number of the step."""
-        if solution.steps and (wave is None or (solution.first is None and not solution.together)):
+        if solution.steps and solution.first is None and not solution.together:
             self.waits[0] = _NOT_YET_SAFE if solution.is_begun else _NOT_ALONE
         elif solution.steps and missed & (solution.landing | solution.vacated) and not any(solution.cured):
             self.waits[0] = _NOT_FINISHED
@@ -318,7 +318,7 @@ class _Wave:
         """What holds room for moves that may join later, by the UIDs of the pods."""
         self._left: NodeSet = 0
         self._closed: NodeSet = 0
-        self._least: Mapping[str, int] | None = None
+        self._least: Mapping[str, int] = {}
 
     def join(self, joining: Sequence[Demand], policy: str, component: int) -> Held | None:
         """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
@@ -340,7 +340,7 @@ class _Wave:
         for member in joining:
             self._closed |= member.may_open
             wanted = wanted_by(member.pod)
-            least = wanted if self._least is None else self._least
+            least = self._least or wanted
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
         return None
 
@@ -412,7 +412,7 @@ class _Wave:
     def _opens_another(self, joining: Iterable[Demand], left: Mapping[int, Iterable[Pod]]) -> bool:
         """Return whether a left node would open to a replacement whose step was not assessed for it."""
         for slot, pods in left.items():
-            if self._closed >> slot & 1 and self._has_room_for(slot, pods, self._least or {}):
+            if self._closed >> slot & 1 and self._has_room_for(slot, pods, self._least):
                 return True
         for member in joining:
             others = self._left | self._leaving.slots

@@ -232,7 +232,7 @@ class Solver:
     def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
         """Return the solutions that may have kept one another from a better result by the room that they use."""
         wanting = [solution for solution in solutions if not solution.ideal]
-        if not wanting or len(solutions) == 1:
+        if not wanting:
             return []
         names = {name for solution in wanting for name in solution.may_use}
         demand = {name: max(solution.may_use.get(name, 0) for solution in wanting) for name in names}

@@ -317,9 +317,7 @@ def _basis(violated: Sequence[Violated], rules: Rules, namespace: str) -> tuple[
 
 
 def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part], rules: Rules) -> Task:
-    judged = [each for part in parts for each in part.pods]
-    if len(parts) > 1:
-        judged.sort(key=lambda each: each[0].name)
+    judged = sorted((each for part in parts for each in part.pods), key=lambda each: each[0].name)
     victims: list[Pod] = []
     protected: list[tuple[Pod, Held]] = []
     for pod, known in judged:
@@ -331,7 +329,7 @@ def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part],
         else:
             protected.append((pod, held))
     pods = tuple(pod for pod, _ in judged)
-    groups = tuple(sorted(violated.groups, key=_order) if len(violated.groups) > 1 else violated.groups)
+    groups = tuple(sorted(violated.groups, key=_order))
     return Task(
         groups=groups,
         cure={key: violated.cure[key] for group in groups if (key := group.key) in violated.cure},
@@ -374,8 +372,6 @@ def _returning(pods: Sequence[Pod]) -> Iterator[Pod]:
     A ReplicaSet creates a replacement at once. A StatefulSet takes away its highest ordinals when it is scaled down, so
     another one comes back. Of other controllers, that is not known.
     """
-    if not any(pod.terminating for pod in pods):
-        return
     owned = [(pod, pod.controller) for pod in pods if pod.controller is not None]
     highest: dict[str, int] = {}
     for pod, owner in owned:

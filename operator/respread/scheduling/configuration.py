@@ -272,7 +272,7 @@ def _plugins(wire: _Plugins) -> tuple[frozenset[Plugin], tuple[str, ...]]:
 def _after(change: _PluginSet, before: Iterable[str]) -> list[str]:
     disabled = set(_names(change.disabled))
     kept = [] if "*" in disabled else [name for name in before if name not in disabled]
-    return [*kept, *(name for name in _names(change.enabled) if name not in kept)]
+    return [*kept, *_names(change.enabled)]
 
 
 def _names(references: Iterable[_Reference] | None) -> list[str]:
