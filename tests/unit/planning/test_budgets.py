@@ -138,8 +138,9 @@ def test_several_budgets_hold_a_pod_permanently_and_up_to_three_are_named() -> N
 
 def test_an_unready_pod_of_a_budget_that_is_short_is_held_unless_that_always_allows_it() -> None:
     """Which verdict it has, compares `test_budgets_model` with the API server's."""
-    short = book(budget(allowed=0, current_healthy=1, desired_healthy=2)).verdict(web("a", ready=False))
-    assert "AlwaysAllow would let it go" in held(short).message
+    short, unready = budget(allowed=0, current_healthy=1, desired_healthy=2), web("a", ready=False)
+    assert "AlwaysAllow would let it go" in held(book(short).verdict(unready)).message
+    assert book(msgspec.structs.replace(short, unhealthy_pod_eviction_policy="AlwaysAllow")).verdict(unready) == Free()
 
 
 def test_unready_pods_may_be_evicted_after_the_plan_has_used_the_budget() -> None:

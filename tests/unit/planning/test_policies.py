@@ -16,7 +16,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
-from respread.planning.victims.policies import PolicyIndex, kinds_restored, reach
+from respread.planning.victims.policies import PolicyIndex, PolicySetting, kinds_restored, reach
 from respread.planning.victims.selection import Selection
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
 from respread.spread.index import SpreadIndex
@@ -92,6 +92,11 @@ def test_the_scope_then_priority_then_age_then_name_decide_which_of_the_policies
 ) -> None:
     """A policy that was never created is the youngest, and no cluster policy governs an unknown namespace."""
     assert governed(*policies, **of) == expected
+
+
+def test_policies_come_in_the_order_of_their_priorities_and_those_that_only_plan_last() -> None:
+    enforced = (cluster("a", mode="Enforce"), own("c", mode="Enforce", priority=1))
+    assert PolicySetting((cluster("b", priority=9), *enforced)).ranks == {"shop/c": 0, "a": 1, "b": 2}
 
 
 def test_by_default_a_cluster_policy_excludes_the_system_namespaces() -> None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySpreadConstraint
-from respread.scheduling.configuration import (
-    SYSTEM_DEFAULT_CONSTRAINTS,
-    ConfigurationError,
-    Profile,
-    SchedulerConfiguration,
-    read_configuration,
-)
+from respread.scheduling.configuration import ConfigurationError, Profile, SchedulerConfiguration, read_configuration
 from respread.scheduling.verdict import PLUGINS
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -20,8 +14,7 @@ HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfigura
 def test_without_profiles_the_defaults_apply() -> None:
     assert read_configuration(HEAD) == SchedulerConfiguration()
     assert SchedulerConfiguration().profiles["default-scheduler"] == Profile()
-    assert Profile().default_constraints == SYSTEM_DEFAULT_CONSTRAINTS
-    assert [(each.topology_key, each.max_skew) for each in SYSTEM_DEFAULT_CONSTRAINTS] == [
+    assert [(each.topology_key, each.max_skew) for each in Profile().default_constraints] == [
         ("kubernetes.io/hostname", 3),
         ("topology.kubernetes.io/zone", 5),
     ]

@@ -537,8 +537,11 @@ def test_every_filter_that_rejects_is_listed_in_the_schedulers_order() -> None:
 
 
 def test_a_disabled_plugin_rejects_nothing() -> None:
-    off = Profile(plugins=frozenset(PLUGINS) - {"TaintToleration"})
-    assert reasons(spec(), [node("n1", taints=(taint(),))], profile=off) == {"n1": []}
+    off = Profile(plugins=frozenset(PLUGINS) - {"TaintToleration", "InterPodAffinity"})
+    view = ClusterView(cluster([node("n1", taints=(taint(),))], []))
+    predictor = Predictor(view, SchedulerConfiguration(profiles=Map({"default-scheduler": off})))
+    prepared = predictor.prepare(pod("new", "", spec(pod_affinity=AFFINITY)))
+    assert (prepared.rejections("n1"), prepared.is_first_of_its_set, prepared.needs_only_room) == ((), False, True)
 
 
 def test_a_pod_with_a_node_name_fits_only_that_node() -> None:

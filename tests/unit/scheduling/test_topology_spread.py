@@ -155,11 +155,8 @@ def test_default_constraints_count_pods_selected_by_services_and_the_owner(
     assert found == system_defaults(selector)
 
 
-def test_without_service_and_owner_there_are_no_default_constraints() -> None:
+def test_a_pod_without_service_and_owner_or_with_a_constraint_has_no_default_constraints() -> None:
     assert in_force(pod("new", "", PodSpec(), controller=None)) == ([], [])
-
-
-def test_a_constraint_of_the_pod_disables_all_default_constraints() -> None:
     new = pod("new", "", spec(constraint(ZONE)))
     assert in_force(new, replicasets=[WEB_SET]) == ([f"{ZONE}/1 app=web"], [])
 
@@ -177,6 +174,7 @@ def test_an_empty_selector_matches_the_pod_and_counts_none() -> None:
 
 
 def possible_and_likely(prepared: PreparedPod, key: str) -> tuple[set[str], set[str]]:
+    assert prepared.unknown is None
     feasible = prepared.admitted()
     return {*prepared.domains(feasible, key)}, {*prepared.domains(prepared.best_nodes(feasible), key)}
 
@@ -199,11 +197,12 @@ def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -
 @pytest.mark.parametrize(
     ("of", "domains"),
     [
+        (PodSpec(), {"a", "b"}),
         (spec(constraint(ZONE)), {"b"}),
         (spec(constraint(ZONE, when="ScheduleAnyway"), constraint("rack", when="ScheduleAnyway")), {"a", "b"}),
         (spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000)), set()),
     ],
-    ids=["without soft constraints", "without a key of one", "without room"],
+    ids=["with unknown soft ones", "without soft constraints", "without a key of one", "without room"],
 )
 def test_all_possible_domains_are_likely(of: PodSpec, domains: set[str]) -> None:
     view = ClusterView(cluster([node("n1", "a"), node("n2", "b")], [pod("p", "n1", of)]))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, Unread, Workload
-from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec
+from respread.cluster.pod import MigratedVolume, Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
 from tests.spread_profiles import spread_profile
-from tests.worlds import ZONE, cluster, constraint, node, pod, spec
+from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, spec
 
 HARD_DEFAULTS = spread_profile(
     {
@@ -64,14 +65,16 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
         (PodSpec(pinned_to_node=True), "DaemonSet: the pod belongs on one node, and which one is not known"),
         (PodSpec(shared_claims=("data",)), "PersistentVolumeClaim: the claim data does not exist, or is not known"),
         (
-            PodSpec(shared_claims=("new",)),
-            "PersistentVolumeClaim: claim new has no volume, and where it may get one is not known",
+            PodSpec(shared_claims=("late", "now", "late")),
+            "PersistentVolumeClaim: claim now has no volume, and where it may get one is not known",
         ),
     ],
 )
 def test_every_kind_of_unknown_is_named(of: PodSpec, expected: str) -> None:
     snapshot = world(
-        persistentvolumeclaims=[PersistentVolumeClaim(namespace="default", name="new", storage_class_name="late")],
+        persistentvolumeclaims=[
+            PersistentVolumeClaim(namespace="default", name=name, storage_class_name=name) for name in ("late", "now")
+        ],
         storageclasses=[StorageClass(name="late", provisioner="disks.io", volume_binding_mode="WaitForFirstConsumer")],
     )
     assert str(unknown(pod("new", "", of), snapshot)) == expected
@@ -147,13 +150,6 @@ def test_hard_default_constraints_need_a_known_owner() -> None:
     assert unknown(job, profile=HARD_DEFAULTS) is None
 
 
-def test_soft_default_constraints_do_not_affect_predictions() -> None:
-    prepared = Predictor(ClusterView(world())).prepare(pod("new", "", PodSpec()))
-    assert prepared.unknown is None
-    nodes = prepared.admitted()
-    assert prepared.best_nodes(nodes) == nodes
-
-
 def test_a_daemon_set_pod_fits_only_its_node() -> None:
     prepared = Predictor(ClusterView(world())).prepare(pod("ds-1", "n2", PodSpec(pinned_to_node=True)))
     assert prepared.unknown is None
@@ -163,7 +159,7 @@ def test_a_daemon_set_pod_fits_only_its_node() -> None:
 
 
 def test_an_error_in_a_filter_ends_the_scheduling_of_the_pod() -> None:
-    """A claim of an `ephemeral` volume that belongs to another pod makes NodeVolumeLimits fail instead of reject."""
+    """If an `ephemeral` claim is another pod's, or a disk can't be migrated, NodeVolumeLimits fails, not rejects."""
     stranger = pod("other", "n1", PodSpec(ephemeral_volumes=("scratch",)))
     snapshot = cluster(
         [node("n1"), node("n2")],
@@ -173,12 +169,15 @@ def test_an_error_in_a_filter_ends_the_scheduling_of_the_pod() -> None:
             PersistentVolumeClaim(namespace="default", name="other-scratch", volume_name="pv", bind_completed=True),
         ],
         persistentvolumes=[PersistentVolume(name="pv", csi_driver="disks.io", csi_volume_handle="v")],
-        csinodes=[CSINode(name=name, volume_limits=Map({"disks.io": 9})) for name in ("n1", "n2")],
+        csinodes=[CSINode(name="n1", volume_limits=Map({"disks.io": 9}))],
     )
-    prepared = Predictor(ClusterView(snapshot)).prepare(pod("new", "", PodSpec(shared_claims=("data",))))
-    (rejection,) = prepared.rejections("n1")
-    assert rejection.message.endswith("was not made for pod default/other, which is not its owner")
-    assert prepared.rejections("n2") == ()
-    assert prepared.feasible_nodes() == []
-    elsewhere = PodSpec(shared_claims=("data",), node_selector=Map({"kubernetes.io/hostname": "n2"}))
-    assert Predictor(ClusterView(snapshot)).prepare(pod("new", "", elsewhere)).feasible_nodes() == ["n2"]
+    for of, message in (
+        (PodSpec(shared_claims=("data",)), "was not made for pod default/other, which is not its owner"),
+        (PodSpec(migrated_volumes=(MigratedVolume("disks", "disks.io", error="can't be read"),)), "can't be read"),
+    ):
+        prepared = Predictor(ClusterView(snapshot)).prepare(pod("new", "", of))
+        (rejection,) = prepared.rejections("n1")
+        assert rejection.message.endswith(message)
+        assert (prepared.rejections("n2"), prepared.feasible_nodes()) == ((), [])
+        elsewhere = msgspec.structs.replace(of, node_selector=Map({HOSTNAME: "n2"}))
+        assert Predictor(ClusterView(snapshot)).prepare(pod("new", "", elsewhere)).feasible_nodes() == ["n2"]
