@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from respread.api.policy import VictimRules
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.stores import POLICY_KINDS
 from respread.controller.announcements import Announcements
@@ -22,7 +21,6 @@ from respread.handlers.informer import Informers
 from respread.holds.holds import Holds
 from respread.holds.other_evictions import OtherEvictions
 from respread.kube.requests import Requests
-from respread.planning.plan import Move
 from respread.telemetry.metrics import Metrics
 from respread.timing import ClockReading
 
@@ -92,7 +90,7 @@ def put_together(
         clock=clock,
         now=lambda: journal.moment().time_of_day,
     )
-    owners = Owners(requests, clock, rules=partial(_victim_rules, informers), note=announcements.top_owners.note)
+    owners = Owners(requests, clock, note=announcements.top_owners.note)
     api = EvictionApi(requests)
     refusals, seen = holds.refusals, lambda: informers.policies.statuses
     recording = Recording(journal, statuses, announcements=announcements, metrics=metrics, refusals=refusals, seen=seen)
@@ -109,9 +107,3 @@ def put_together(
     )
     follow_up = FollowUp(evictions, owners, api, hurry=statuses.hurry, notify=notify, clock=clock)
     return Acting(journal, statuses, announcements, permission, lanes, holds, evictions, follow_up)
-
-
-def _victim_rules(informers: Informers, move: Move) -> VictimRules:
-    """Return `spec.victims` of a move's policy. Without the policy, the move is not made anyway."""
-    policy = informers.policies.current(move.policy)
-    return VictimRules() if policy is None else policy.spec.victims

@@ -100,7 +100,6 @@ class ControlLoop:
         """Reconcile until it succeeds, and return when to reconcile again if nothing changes, on the clock."""
         wake_at = self._clock() + BEAT_SECONDS
         while self._informers.health.synced and not self._waiting.stopped:
-            self._thread.take_seconds()
             try:
                 wake_at = await self.reconcile()
             except Exception:  # noqa: BLE001 - whatever it is, the others are not to suffer for long

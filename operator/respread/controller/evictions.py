@@ -199,8 +199,8 @@ class Evictions:
         await self._permission.confirm(move.pod.namespace)
         if (held := self._last_look(move, batch, begun=begun)) is not None:
             return held
-        others = self.journal.ledger.without(move)
-        held = await batch.owners.why_not_at_rest(move, batch.snapshot, others, together)
+        others, rules = self.journal.ledger.without(move), batch.planned_for.policies[move.policy].spec.victims
+        held = await batch.owners.why_not_at_rest(move, rules, batch.snapshot, others, together)
         if held is not None:
             self.refusals.hold(move.pod, held)
         return held

@@ -149,7 +149,7 @@ class Permissions:
     async def _step(self) -> float:
         """Ask for what is due, and return for how many seconds nothing is."""
         for permission in {*self._expected, *self._missing}:
-            if permission.right in self._optional and self._is_to_be_asked(permission):
+            if permission.right in self._optional:
                 await self._ask(permission)
         now = self._clock()
         unused = [
@@ -167,7 +167,7 @@ class Permissions:
         ]
         if any(self._is_unknown(permission) for permission in self._expected):
             due.append(self._ask_at)
-        return max(min(due, default=inf), self._ask_at, now + 1.0) - now
+        return max(min(due, default=inf), self._ask_at) - now
 
     def _is_unknown(self, permission: ResourceAttributes) -> bool:
         everywhere = permission._replace(namespace="")

@@ -156,7 +156,7 @@ class PreventionLoop:
         wait_seconds = max(min(prevention.wait_seconds(now), term.next_unclear() - now), self._paused_until - now)
         if len(under_way) >= AT_ONCE:
             wait_seconds = inf  # whichever is answered first wakes us
-        return max(0.0, min(wait_seconds, told_seconds, prevention.next_examination() - now))
+        return min(wait_seconds, told_seconds, prevention.next_examination() - now)
 
     def _next_request(self, term: _CostTerm, now: float) -> Coroutine[None, None, None] | None:
         """Return what sends the next request and handles its answer, if one may be sent now."""

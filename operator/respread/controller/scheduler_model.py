@@ -213,7 +213,7 @@ class OwnerSelectors:
                 await asyncio.sleep(self._retry.failed())  # also if others are wanted meanwhile
                 return 0.0
         self._retry.succeeded()
-        return max(0.0, min(self._due_at.values(), default=inf) - self._clock())
+        return min(self._due_at.values(), default=inf) - self._clock()
 
     async def _read(self, owners: Iterable[SelectingOwner]) -> bool:
         """Read some owners, notify the control loop, and return whether the API server can answer more."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from math import inf
 from time import thread_time
 from typing import Final, ParamSpec, TypeVar
 
@@ -97,7 +98,7 @@ class Waiting:
 
     async def until(self, wake_at: float) -> None:
         """Wait for a change or a time on the clock, then collect more changes."""
-        while not self.stopped and (left := wake_at - self._clock()) > 0:
+        while (left := wake_at - self._clock()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, BEAT_SECONDS)):
                     await self._changes.wait()
@@ -140,9 +141,7 @@ class Replanning:
     def __init__(self) -> None:
         """Start without a plan: the first one is due at once."""
         self._awaited: AbstractSet[str] = frozenset()
-        self._planned_at = 0.0
-        self._chose_at = 0.0
-        self._due = 0.0
+        self._planned_at = self._chose_at = self._due = -inf
         self._full = False
         self._in_flight: AbstractSet[str] = frozenset()
 

@@ -27,6 +27,7 @@ from tests.integration.eviction_cluster import requests_to, with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
 
+RULES = VictimRules()
 EVICTED = Answer(result=EvictionResult.EVICTED)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{}/statefulsets"
@@ -42,7 +43,7 @@ def why(
         in_flight = in_flight.sent(move(evicted), snapshot, 0).answered(move(evicted), EVICTED.made, 0)
     return with_requests(
         kubeconfig or sandbox.kubeconfig,
-        lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), snapshot, in_flight),
+        lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), RULES, snapshot, in_flight),
     )
 
 
@@ -298,15 +299,15 @@ def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(
     async def scenario(requests: Requests) -> list[Reason | None]:
         nonlocal now
         owners, ours = Owners(requests, lambda: now), Ledger()
-        found = [reason(await owners.why_not_at_rest(move(one), snapshot, ours))]
+        found = [reason(await owners.why_not_at_rest(move(one), RULES, snapshot, ours))]
         delete(sandbox, one)
         ours = ours.sent(move(one), snapshot, 0).answered(move(one), EVICTED.made, 0)
-        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
-        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, Ledger())))
+        found.append(reason(await owners.why_not_at_rest(move(two), RULES, snapshot, ours)))
+        found.append(reason(await owners.why_not_at_rest(move(two), RULES, snapshot, Ledger())))
         now = 2.0
-        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, Ledger())))
+        found.append(reason(await owners.why_not_at_rest(move(two), RULES, snapshot, Ledger())))
         owners = owners.without_readings()
-        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
+        found.append(reason(await owners.why_not_at_rest(move(two), RULES, snapshot, ours)))
         return found
 
     with without_controllers(sandbox):
@@ -517,9 +518,7 @@ class TestCustomOwners:
     def look(self, sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, rules: VictimRules) -> Held | None:
         return with_requests(
             sandbox.kubeconfig,
-            lambda requests: Owners(requests, lambda: 0.0, rules=lambda _: rules).why_not_at_rest(
-                move(pod), snapshot, Ledger()
-            ),
+            lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), rules, snapshot, Ledger()),
         )
 
     def test_an_owner_of_an_unknown_kind_holds_the_move(
@@ -596,9 +595,10 @@ class TestManyControllers:
         everything = group(namespace)
         async with requests_to(sandbox.kubeconfig) as requests:
             watched = Watched(requests)
-            owners = Owners(watched, lambda: 0.0, rules=lambda _: VictimRules(min_replicas=1))
+            owners, rules = Owners(watched, lambda: 0.0), VictimRules(min_replicas=1)
             for pod in (one, two, one):
-                assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, Ledger()) is None
+                one_of_all = move(pod, groups=(everything,))
+                assert await owners.why_not_at_rest(one_of_all, rules, snapshot, Ledger()) is None
         read = {name: count for (path, name), count in watched.paths.items() if path.endswith("replicasets/{name}")}
         assert len(read) == self.NUMBER
         # the controllers of the two moves are read again, with their pods

@@ -74,9 +74,10 @@ def looked_at(
     """Return the results of the last look for some pods, in one wave."""
 
     async def look(requests: Requests) -> list[Held | None]:
-        owners = Owners(requests, lambda: 0.0, rules=lambda _: rules or VictimRules())
+        owners, given = Owners(requests, lambda: 0.0), rules or VictimRules()
         ledger = (Ledger() if in_flight is None else in_flight).with_chosen(map(move, victims), snapshot, 0)
-        return [await owners.why_not_at_rest(move(pod), snapshot, ledger.without(move(pod))) for pod in victims]
+        moves = map(move, victims)
+        return [await owners.why_not_at_rest(each, given, snapshot, ledger.without(each)) for each in moves]
 
     return with_requests(sandbox.kubeconfig, look)
 

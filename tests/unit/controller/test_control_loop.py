@@ -403,8 +403,10 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
 
 
-@pytest.mark.parametrize("leads", [True, False])
-async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed(*, leads: bool) -> None:
+@pytest.mark.parametrize(("leads", "is_stale"), [(True, False), (False, False), (True, True)])
+async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed_and_not_while_a_watch_is_stale(
+    monkeypatch: pytest.MonkeyPatch, *, leads: bool, is_stale: bool
+) -> None:
     loop, owed = Loop(), move("web")
     snapshot = cluster([], [owed.pod])
     loop.parts.informers.state.apply("pods", snapshot.pods.items())
@@ -412,11 +414,13 @@ async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed(*, leads:
     send(loop.journal, owed, snapshot)
     loop.journal.owed(owed, snapshot)
     loop.leads = leads
+    ages = {"nodes": STALE_SECONDS + is_stale}
+    monkeypatch.setattr(loop.parts.informers.health, "ages_seconds", lambda: ages)
     loop.seconds += OWED_SECONDS
     before = loop.requests.lists
     await loop.loop.reconcile()
     await asyncio.sleep(0.1)
-    assert (loop.requests.lists > before) is leads
+    assert (loop.requests.lists > before) is (leads and not is_stale)
 
 
 async def test_each_plan_reaches_the_room_loop_and_ends_the_lag_of_what_it_has_seen() -> None:

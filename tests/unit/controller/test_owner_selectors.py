@@ -201,15 +201,20 @@ async def test_selectors_of_replication_controllers_may_change() -> None:
         assert selects(setup.known("replication_controllers")["web"]) == {"app": "other"}
 
 
-async def test_a_forbidden_owner_stays_unknown_and_others_are_read() -> None:
+@pytest.mark.parametrize("is_forbidden", [True, False])
+async def test_an_owner_that_is_forbidden_or_can_not_be_decoded_stays_unknown_and_others_are_read(
+    *, is_forbidden: bool
+) -> None:
     async with Setup("api", "web") as setup:
-        setup.server.refusals["web"] = 403
+        if is_forbidden:
+            setup.server.refusals["web"] = 403
+        setup.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
         assert not setup.reader.want([owner("web"), owner("api")])
         await asyncio.sleep(1)
         assert set(setup.known()) == {"api"}
         assert setup.reader.want([owner("web"), owner("api")]), "it was asked for, and there is no more to wait for"
         assert len(setup.server.asked) == 2
-        del setup.server.refusals["web"]
+        setup.server.refusals, setup.server.objects["web"] = {}, manifest("web")
         await asyncio.sleep(READ_AGAIN_SECONDS)
         assert set(setup.known()) == {"api", "web"}
 
@@ -233,14 +238,6 @@ async def test_after_a_server_error_no_owner_is_read_for_a_while(
         setup.server.silent, setup.server.refusals = False, {}
         await asyncio.sleep(60)
         assert len(setup.known()) == len(names)
-
-
-async def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
-    async with Setup("api") as setup:
-        setup.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
-        setup.reader.want([owner("web"), owner("api")])
-        await asyncio.sleep(1)
-        assert set(setup.known()) == {"api"}
 
 
 # The version

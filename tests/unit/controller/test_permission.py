@@ -199,12 +199,3 @@ def test_the_api_servers_answer_for_the_pods_namespace_counts_too(move: Move) ->
     inputs.confirmations.note("default", PolicyVersions(versions_of(unseen), inputs.seconds))
     held = inputs.permission.why_not(move, inputs.planned)
     assert held == Held(Reason.IN_MOTION, "the policies of default have changed, and the watch has not brought it yet")
-
-
-def test_a_namespace_whose_policies_were_not_read_holds_only_its_own_moves(move: Move) -> None:
-    inputs = Inputs()
-    of_blog = msgspec.structs.replace(move, pod=msgspec.structs.replace(move.pod, namespace="blog"))
-    assert inputs.permission.why_not(of_blog, inputs.planned) == Held(
-        Reason.API_UNAVAILABLE, "the policies of blog could not be read yet"
-    )
-    assert inputs.reason(move) is None

@@ -40,7 +40,9 @@ async def read(
 
 
 async def test_cluster_and_namespaced_policies_are_read_separately_with_full_names() -> None:
-    assert await read(answering(listed(item("all", 3)))) == PolicyVersions(Map({"all": ("uid-all", 3)}), 5.0)
+    spec = ClusterPolicySpec()
+    known = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", generation=3, spec=spec)
+    assert await read(answering(listed(item("all", 3)))) == PolicyVersions(versions_of(Map({"all": known})), 5.0)
     own = await read(answering(listed(item("own", 1, "shop"))), namespace="shop")
     assert own == PolicyVersions(Map({"shop/own": ("uid-own", 1)}), 5.0)
     none = await read(answering({"metadata": {"resourceVersion": "7"}, "items": None}), namespace="shop")
@@ -64,13 +66,6 @@ async def test_too_many_policies_are_not_read_at_all() -> None:
         await read(endless, namespace="shop")
     assert sum(pages) == MOST_POLICIES
     assert max(pages) * 256 * 1024 < 10 * 2**20  # the annotations of a page, which tenants write
-
-
-async def test_the_versions_read_equal_those_of_the_known_policies() -> None:
-    known = Policy(
-        kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", generation=3, spec=ClusterPolicySpec()
-    )
-    assert (await read(answering(listed(item("all", 3))))).versions == versions_of(Map({"all": known}))
 
 
 async def test_only_metadata_is_requested_and_all_pages_are_read() -> None:

@@ -24,7 +24,7 @@ from respread.controller.permission import Leading
 from respread.controller.prevention_loop import AT_ONCE, PreventionLoop
 from respread.kube.requests import NoResponseError, Response
 from respread.planning.victims.policies import PolicySetting
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS
+from respread.prevention.prevention import REST_SECONDS, SEEN_WITHIN_SECONDS
 from respread.spread.index import SpreadIndex
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
@@ -263,6 +263,16 @@ async def test_costs_are_removed_once_no_policy_asks_for_them_but_only_by_the_le
         await cluster.observe(5, term=term)
     refused = "" if answer == 200 else cluster.asked[0][1]
     assert cluster.costs == {each.name: {} for each in PODS if each.name != refused}
+
+
+async def test_a_scale_down_by_costs_is_counted_with_the_evictions_that_it_saves() -> None:
+    async with running(Prevented(MANY)) as cluster:
+        await cluster.observe(2 * REST_SECONDS)
+        first = sorted(cluster.pods, key=lambda each: int(cluster.costs[each.name][POD_DELETION_COST]))[:6]
+        cluster.pods = [each for each in cluster.pods if each not in first]
+        assert not cluster.value("evictions_avoided")
+        await cluster.observe(2 * REST_SECONDS)
+        assert cluster.value("evictions_avoided") == 1
 
 
 async def test_others_who_remove_costs_are_told_of_once_a_second(caplog: pytest.LogCaptureFixture) -> None:

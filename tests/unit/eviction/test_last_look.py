@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
@@ -82,7 +83,7 @@ def test_no_replacement_comes_from_a_controller_that_makes_none(kind: str) -> No
 def test_a_pod_that_nothing_replaces_is_held_before_anything_is_read(kind: str, reason: Reason) -> None:
     victim = owned("web-0", kind) if kind else pod("web-0", "node-1", SPEC, controller=None)
     owners = Owners(FakeRequests(), lambda: 0.0)
-    held = asyncio.run(owners.why_not_at_rest(move(victim), cluster([], [victim]), Ledger()))
+    held = asyncio.run(owners.why_not_at_rest(move(victim), VictimRules(), cluster([], [victim]), Ledger()))
     assert (held and held.reason) is reason
 
 
@@ -94,10 +95,10 @@ def test_moves_that_were_planned_together_share_what_is_read_and_others_read_aga
             asked.append(f"{method} {path} {names} {options}")
             return Response(status_code=500, body=b"")
 
-    victim, owners = owned("web-0"), Owners(Refusing(), lambda: 0.0)
+    victim, rules, owners = owned("web-0"), VictimRules(), Owners(Refusing(), lambda: 0.0)
     for each, is_read in ((owners, True), (owners, False), (owners.without_readings(), True)):
         asked.clear()
-        assert asyncio.run(each.why_not_at_rest(move(victim), cluster([], [victim]), Ledger())) is not None
+        assert asyncio.run(each.why_not_at_rest(move(victim), rules, cluster([], [victim]), Ledger())) is not None
         assert bool(asked) is is_read
 
 

@@ -156,7 +156,7 @@ class StatusWriter:
     async def write_all(self, wanted: Iterable[Wanted]) -> None:
         """Write all statuses that differ, due or not, before this replica ends."""
         await asyncio.gather(*self._ensuring.values(), return_exceptions=True)  # they wait for more to come
-        await asyncio.gather(*(self._write_in_turn(each) for each in wanted if self._differs(each)))
+        await asyncio.gather(*map(self._write_in_turn, wanted))
 
     @property
     def uncertain(self) -> bool:

@@ -52,17 +52,15 @@ class Owners:
         requests: Requests,
         clock: Callable[[], float],
         *,
-        rules: Callable[[Move], VictimRules] = lambda _: VictimRules(),
         note: Callable[[str, OwnerReference | None], None] = lambda *_: None,
     ) -> None:
         """Read controllers from the API server.
 
-        What we evict while a reading is fresh is taken into account; what others do in that time is not seen. `rules`
-        returns the `spec.victims` of a move's policy, and `note` receives the owners of the controllers that are read.
+        What we evict while a reading is fresh is taken into account; what others do in that time is not seen. `note`
+        receives the owners of the controllers that are read.
         """
         self._requests = requests
         self._clock = clock
-        self._rules = rules
         self._coming = ComingReplacements()
         self._lists = PodLists(requests)
         self._note = note
@@ -81,16 +79,17 @@ class Owners:
         return owners
 
     async def why_not_at_rest(
-        self, move: Move, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move] = ()
+        self, move: Move, rules: VictimRules, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move] = ()
     ) -> Held | None:
         """Return why a move must not be made because of its controllers, or None.
 
         The pod's own controller must be at rest, and must create a replacement that is placed as the pod would be. The
         other controllers whose pods its spread groups count only need to have all the pods that they want: otherwise
         they create a pod that may restore the group by itself. The snapshot is that of the plan: it must agree with
-        what the API server says now. `together` are the moves of the same step.
+        what the API server says now. `together` are the moves of the same step, and `rules` the `spec.victims` of the
+        move's policy.
         """
-        return await self._of_own(move, snapshot, moves, together) or await self._others.why_incomplete(
+        return await self._of_own(move, rules, snapshot, moves, together) or await self._others.why_incomplete(
             move, snapshot, moves
         )
 
@@ -113,7 +112,7 @@ class Owners:
         return wants_replacement(pod.controller.kind, found, pod.name, active)
 
     async def _of_own(
-        self, move: Move, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move]
+        self, move: Move, rules: VictimRules, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move]
     ) -> Held | None:
         pod, controller = move.pod, move.pod.controller
         if (held := why_not_replaced(pod)) is not None or controller is None:
@@ -126,7 +125,6 @@ class Owners:
         if isinstance(reading, Held):
             return reading
         self._note(controller.uid, reading.controller.metadata.controller)
-        rules = self._rules(move)
         siblings = tuple(siblings_of(snapshot, pod))
         held = (
             _why_owners_unknown(reading, controller, rules)
