@@ -382,7 +382,7 @@ def _skews_of(group: SpreadGroup, blocked: str) -> Iterable[SkewFigure]:
 def _policy_figures(policy: str, reconciled: Reconciled, outcome: PolicyOutcome | None) -> PolicyFigures:
     share, remaining = reconciled.shares.get(policy, _NO_SHARE), reconciled.remaining.get(policy, NOTHING_LEFT)
     unworkable = _unworkable(share.groups, reconciled.findings)
-    return PolicyFigures(
+    figures = PolicyFigures(
         policy=policy,
         namespaces=frozenset(group.key.namespace for group in share.groups),
         groups=_by_kind(share.groups),
@@ -390,16 +390,17 @@ def _policy_figures(policy: str, reconciled: Reconciled, outcome: PolicyOutcome 
         unworkable=Counter((state, found.finding.when, found.finding.rule) for _, state, found in unworkable),
         blocked=Counter(each.reason for each in share.blocked.values()),
         planned_evictions=len(share.moves),
-        paused=outcome is not None and bool(outcome.paused),
         remaining_seconds=remaining.seconds,
         bound_by="" if remaining.bound is None else remaining.bound.name,
         limits_used=remaining.used,
-        oscillating=0 if outcome is None else len(outcome.oscillating),
-        contested=0 if outcome is None else len(outcome.contested_costs),
         missing_permissions={
             each.permission: len(each.namespaces) for each in reconciled.missing_permissions.get(policy, ())
         },
     )
+    if outcome is None:
+        return figures
+    oscillating, contested = len(outcome.oscillating), len(outcome.contested_costs)
+    return msgspec.structs.replace(figures, paused=bool(outcome.paused), oscillating=oscillating, contested=contested)
 
 
 def _by_kind(groups: Iterable[SpreadGroup]) -> Mapping[WhenUnsatisfiable, int]:

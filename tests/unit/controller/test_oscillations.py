@@ -135,6 +135,9 @@ async def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hou
         swinging = asyncio.create_task(go_on())
         await asyncio.sleep(HOURS * HOUR)
         swinging.cancel()
+    labels, metric = {"policy_namespace": "", "policy": "default"}, "respread_spread_groups_oscillating"
+    (said,) = [each["status"] for each in cluster.written[-1]["conditions"] if each["type"] == "Oscillating"]
+    assert cluster.parts.registry.get_sample_value(metric, labels) == (said == "True")
     assert cluster.most_in_an_hour() <= MOST
     assert len(cluster.asked) >= HOURS * 5, "it does not wait without an end"
     told = {message.partition(": ")[2].partition(".")[0] for message in cluster.conditions("Oscillating")}
