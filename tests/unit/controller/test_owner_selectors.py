@@ -287,7 +287,7 @@ def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> N
 def test_the_scheduler_model_changes_only_with_the_server_version() -> None:
     setup = Setup()
     version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
-    model = SchedulerModel(version=version)
+    model = SchedulerModel(None, version, setup.reader)
     model.follow([])
     planner = model.planner
     assert not model.learn(Spread({}, {}), cluster([], []), PolicyIndex([]))
