@@ -46,7 +46,7 @@ def test_the_loop_plans_at_due_times_but_never_in_the_past_and_at_least_once_a_m
     assert look() == IDLE_SECONDS
     assert look(others=NOW + 5) == 5
     assert look(others=NOW - 5) == 0
-    assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=20)) == 20
+    assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=2)) == 2
     assert look(Reason.HELD_BY_BUDGET, others=NOW + 3600) == IDLE_SECONDS
 
 
