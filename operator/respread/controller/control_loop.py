@@ -116,7 +116,7 @@ class ControlLoop:
 
         The next leader counts on from them, and users see no other number than that of the pods that were evicted.
         """
-        if not self._observer.acts or not self._informers.health.synced:
+        if not self._observer.acts:
             return
         try:
             async with asyncio.timeout(LAST_SECONDS):

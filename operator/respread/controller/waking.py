@@ -114,9 +114,7 @@ class Waiting:
                 await self._stop.wait()
 
 
-def next_plan(
-    planned: Plan, held: Iterable[HeldMove], *, moment: ClockReading, others: float, full: bool = False
-) -> float:
+def next_plan(planned: Plan, held: Iterable[HeldMove], *, moment: ClockReading, others: float, full: bool) -> float:
     """Return when the next plan is due if nothing changes, on the clock.
 
     `others` is when something else is due. If `full`, no policy may let another pod go, and quiet periods that end make
@@ -151,7 +149,7 @@ class Replanning:
         now: float,
         due: float,
         *,
-        full: bool = False,
+        full: bool,
         awaited: AbstractSet[str] = frozenset(),
     ) -> None:
         """Record a plan.

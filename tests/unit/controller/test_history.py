@@ -147,5 +147,5 @@ def test_a_namespace_stands_as_its_last_replacement_did(
 ) -> None:
     history, replacement = History(lambda: NOW), pod("web-1", "a1", spec()) if is_ready else None
     ended = Ended(move=move("web-0"), outcome=outcome, replacement=replacement, seconds=seconds, message="")
-    history.learn(ended, {}, POLICY)
+    history.learn(ended, {}, None)  # its policy was deleted
     assert history.standings.ready.get("default") is ready

@@ -21,7 +21,7 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.permission import Leading
-from respread.controller.prevention_loop import AT_ONCE, PreventionLoop
+from respread.controller.prevention_loop import AT_ONCE, CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import NoResponseError, Response
 from respread.planning.victims.policies import PolicySetting
 from respread.prevention.prevention import REST_SECONDS, SEEN_WITHIN_SECONDS
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.virtual_time
 
 LOST, NOT_SENT, BUG, REFUSED = range(4)
 """Answers beside status codes."""
-BEGAN = 61.0
+BEGAN = CAREFUL_SECONDS
 PODS = tuple(web(f"web-{number}", f"{zone}1") for number, zone in enumerate("abc", 1))
 MANY = tuple(web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(15))
 OTHER = policy("other", prevents=False, namespaceSelector={"matchLabels": {"of": "nobody"}})

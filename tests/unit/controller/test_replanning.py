@@ -38,7 +38,7 @@ def test_a_plan_is_due_at_once_when_a_tenth_of_the_moves_has_ended(in_flight: in
 
 def test_a_plan_is_made_soon_after_a_replacement_has_a_node_that_other_moves_wait_for() -> None:
     replanning = Replanning()
-    replanning.planned(pods(50), NOW, LATER, awaited=pods(5))
+    replanning.planned(pods(50), NOW, LATER, awaited=pods(5), full=False)
     assert replanning.due_at(pods(50), pods(5)) == NOW + PROGRESS_SECONDS
     assert replanning.due_at(pods(50), pods(4)) == NOW + ENDED_SECONDS
     replanning.planned(pods(50), NOW, LATER, awaited=pods(5), full=True)
