@@ -415,8 +415,7 @@ async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed_and_not_w
     send(loop.journal, owed, snapshot)
     loop.journal.owed(owed, snapshot)
     loop.leads = leads
-    ages = {"nodes": STALE_SECONDS + is_stale}
-    monkeypatch.setattr(loop.parts.informers.health, "ages_seconds", lambda: ages)
+    monkeypatch.setattr(loop.parts.informers.health, "ages_seconds", lambda: {"nodes": STALE_SECONDS + is_stale})
     loop.seconds += OWED_SECONDS
     before = loop.requests.lists
     await loop.loop.reconcile()

@@ -580,6 +580,19 @@ async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
     assert again == []
 
 
+async def test_a_move_that_is_not_sent_when_the_operator_stops_counts_no_longer() -> None:
+    world, moves = Cluster(policy(limits={"perHour": 5})), [move(A)]
+    world.stub.on("POST", "/clusterrebalancepolicyrecords", hanging)
+    async with world.acting() as acting:
+        (task,) = acting.evictions.begin(moves, world.batch(acting, moves))
+        while not world.asked:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.01)
+        await acting.aclose()
+    assert task.cancelled()
+    count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
+    assert (count, acting.journal.doubts(moves[0]), world.counted("Unknown")) == (0, False, None)
+
+
 async def test_a_doubtful_move_that_is_chosen_again_and_held_stays_doubtful() -> None:
     world, moves = Cluster(policy(limits={"perHour": 5})), [move(A)]
     world.stub.on("POST", EVICTION, dropping)

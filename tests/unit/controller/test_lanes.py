@@ -51,15 +51,8 @@ async def test_the_longer_requests_take_the_fewer_moves_are_chosen_ahead() -> No
             for seconds in waits:
                 async with lanes.place(step):
                     await asyncio.sleep(seconds)
+                before = lanes.room("default")
+                with lanes.under_way(step[:1]):
+                    assert lanes.room("default") == before - 1
                 room.append(lanes.room("default") + len(step))
     assert room == pytest.approx([AT_ONCE * (1 + BACKLOG_SECONDS / seconds) for seconds in (4, 4.8, 8)], abs=1)
-
-
-def test_a_step_of_two_gives_the_room_of_both_back() -> None:
-    lanes, step = Lanes(lambda: 0.0), (move_of("web-1", "web"), move_of("web-2", "web"))
-    before = lanes.room("default")
-    with lanes.under_way(step[:1]):
-        with lanes.under_way(step):
-            assert lanes.room("default") == before - 3
-        assert lanes.room("default") == before - 1
-    assert lanes.room("default") == before

@@ -201,9 +201,7 @@ async def test_selectors_of_replication_controllers_may_change() -> None:
 
 
 @pytest.mark.parametrize("is_forbidden", [True, False])
-async def test_an_owner_that_is_forbidden_or_can_not_be_decoded_stays_unknown_and_others_are_read(
-    *, is_forbidden: bool
-) -> None:
+async def test_an_owner_that_is_forbidden_or_can_not_be_decoded_stays_unknown(*, is_forbidden: bool) -> None:
     async with Setup("api", "web") as setup:
         if is_forbidden:
             setup.server.refusals["web"] = 403

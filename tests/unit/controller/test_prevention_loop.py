@@ -270,7 +270,6 @@ async def test_a_scale_down_by_costs_is_counted_with_the_evictions_that_it_saves
         await cluster.observe(2 * REST_SECONDS)
         first = sorted(cluster.pods, key=lambda each: int(cluster.costs[each.name][POD_DELETION_COST]))[:6]
         cluster.pods = [each for each in cluster.pods if each not in first]
-        assert not cluster.value("evictions_avoided")
         await cluster.observe(2 * REST_SECONDS)
         assert cluster.value("evictions_avoided") == 1
 
