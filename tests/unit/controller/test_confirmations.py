@@ -63,8 +63,7 @@ async def oldest_answer(reader: Reader, places: list[str], seconds: int, after: 
 @pytest.mark.parametrize(("number", "seconds"), [(40, 4.0), (AT_ONCE, 10 * READING_SECONDS)])
 async def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies(number: int, seconds: float) -> None:
     """A read that takes too long is cancelled, so that it gives its place to others."""
-    slow = {f"slow-{each}": seconds for each in range(number)}
-    reader = Reader(slow)
+    reader = Reader(slow := {f"slow-{each}": seconds for each in range(number)})
     oldest = await oldest_answer(reader, [*slow, "shop"], seconds=60, after=30)
     assert oldest["shop"] < CONFIRMED_SECONDS
     assert oldest[EVERYWHERE] < CONFIRMED_SECONDS

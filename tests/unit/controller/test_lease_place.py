@@ -29,7 +29,8 @@ def test_without_an_installed_operator_the_lease_is_in_the_default_namespace() -
 
 
 def test_an_operator_in_another_namespace_is_found_by_its_pods() -> None:
-    assert namespace_of_installed(snapshot(of_operator("ops"))) == "ops"
+    beside = of_operator("ops", name="old", phase="Failed"), pod("web", "", spec(), namespace="ops")
+    assert namespace_of_installed(snapshot(of_operator("ops"), *beside)) == "ops"
     for gone in ({"phase": "Failed"}, {"deletion_timestamp": NOW}):
         assert namespace_of_installed(snapshot(of_operator("ops", **gone))) == "default"
 
