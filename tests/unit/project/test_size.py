@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_577),  # (300, 44,000)
-        ("operator/respread", 191, 41_563),  # (-, 31,000)
+        ("operator", 279, 59_564),  # (300, 44,000)
+        ("operator/respread", 191, 41_550),  # (-, 31,000)
         ("tests", 448, 75_000),  # (-, 75,000)
     ],
 )
