@@ -180,7 +180,7 @@ FAULTS: Final = (
     Fault(
         "the last look at the pod's controller is skipped",
         "eviction/owners/last_look.py",
-        "return await self._of_own(move, snapshot, moves, together) or await self._others",
+        "return await self._of_own(move, rules, snapshot, moves, together) or await self._others",
         "return await self._others",
     ),
     Fault(
