@@ -167,7 +167,7 @@ class Permissions:
         ]
         if any(self._is_unknown(permission) for permission in self._expected):
             due.append(self._ask_at)
-        return max(min(due, default=inf), self._ask_at) - now
+        return max(min(due, default=inf), self._ask_at, now + 1.0) - now
 
     def _is_unknown(self, permission: ResourceAttributes) -> bool:
         everywhere = permission._replace(namespace="")
