@@ -477,8 +477,9 @@ class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
         LabelSelector,
         described(
             "The namespaces that a ClusterRebalancePolicy selects. A RebalancePolicy of a namespace takes precedence. "
-            "Empty: every namespace. A selector replaces the default; to keep excluding system namespaces, it has to "
-            "name them. Default: all but `kube-system`, `kube-public` and `kube-node-lease`."
+            "No policy selects one that is being deleted. Empty: every namespace. A selector replaces the default; "
+            "to keep excluding system namespaces, it has to name them. Default: all but `kube-system`, `kube-public` "
+            "and `kube-node-lease`."
         ),
     ] = LabelSelector(
         match_expressions=(

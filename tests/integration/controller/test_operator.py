@@ -98,6 +98,22 @@ def test_a_dry_run_evicts_nothing_and_reports_its_plan(one_zone: Sandbox, tmp_pa
         assert len(evictions(one_zone)) == 4
 
 
+def test_a_namespace_that_is_being_deleted_is_left_alone(one_zone: Sandbox, tmp_path: Path) -> None:
+    fill(one_zone, "web")
+    add_zones(one_zone)
+    one_zone.freeze_component("kube-controller-manager")  # it would delete the pods
+    try:
+        one_zone.api.request("DELETE", "/api/v1/namespaces/shop")
+        one_zone.apply(json.dumps(policy()))
+        with OperatorProcess(one_zone, tmp_path):
+            wait_until(lambda: conditions(one_zone).get("Balanced") == "True", "the policy's status")
+            assert status_of(one_zone)["summary"]["pods"] == 0
+        assert len(pods(one_zone, "shop", "web")) == 6
+        assert not any('"subresource":"eviction"' in each for each in audited(one_zone))
+    finally:
+        one_zone.thaw_component("kube-controller-manager")
+
+
 @pytest.mark.long
 def test_an_operator_killed_and_restarted_evicts_no_pod_too_many(one_zone: Sandbox, tmp_path: Path) -> None:
     names = ["web", "api", "jobs", "mail"]

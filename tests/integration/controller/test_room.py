@@ -68,6 +68,7 @@ def condition(sandbox: Sandbox, name: str) -> dict[str, str]:
 @pytest.fixture
 def pool(installed_sandbox: Sandbox) -> Pool:
     """A namespace whose workload could be spread over two zones, one of which has no node."""
+    installed_sandbox.apply(COMPONENT / "priority-class.yaml")
     pool = Pool(installed_sandbox, "shop")
     pool.add_zone("zone-a", nodes=4, cpu="2")
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], cpu="800m")
@@ -75,10 +76,19 @@ def pool(installed_sandbox: Sandbox) -> Pool:
     return pool
 
 
+def add_the_node(pool: Pool) -> None:
+    """Add a node that two of the pods fill, and wait until they are there and no room is asked for any more."""
+    pool.add_zone("zone-b", cpu="2")
+    wait_until(lambda: pods_per_domain(pool.sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
+    wait_for_ready_pods(pool.sandbox, "shop", "web", 4)
+    wait_until(lambda: room_missing(pool.sandbox).get("status") == "False", "the condition RoomMissing")
+    wait_until(lambda: placeholders(pool.sandbox) == [], "the placeholder to be gone")
+    assert len(evictions(pool.sandbox)) == 2
+
+
 def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Pool, tmp_path: Path) -> None:
     sandbox = pool.sandbox
-    for name in ("role.yaml", "priority-class.yaml"):
-        sandbox.apply(COMPONENT / name)
+    sandbox.apply(COMPONENT / "role.yaml")
     with OperatorProcess(sandbox, tmp_path) as operator:
         operator.wait_until_ready()
         sandbox.apply(json.dumps(policy(**REQUEST)))
@@ -92,13 +102,8 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
         assert [each["name"] for each in made["metadata"]["ownerReferences"]] == ["test"]
         assert evictions(sandbox) == []
 
-        pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
-        wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
-        wait_for_ready_pods(sandbox, "shop", "web", 4)
-        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the condition RoomMissing")
-        wait_until(lambda: placeholders(sandbox) == [], "the placeholder to be gone")
+        add_the_node(pool)
         wait_until(lambda: placeholders(sandbox, "pods") == [], "the placeholder's pods to be gone")
-        assert len(evictions(sandbox)) == 2
         for result in ("Created", "Ready"):
             assert operator.metric(f'respread_room_requests_total{{result="{result}"}}') == 1
         assert operator.stop() == 0
@@ -113,8 +118,7 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
 def test_a_full_zone_gets_a_node_and_the_spread_is_restored(pool: Pool, tmp_path: Path) -> None:
     """The pods of another workload fill the only node of zone-b. The operator asks for as many pods as it lacks."""
     sandbox = pool.sandbox
-    for name in ("role.yaml", "priority-class.yaml"):
-        sandbox.apply(COMPONENT / name)
+    sandbox.apply(COMPONENT / "role.yaml")
     (full,) = pool.add_zone("zone-b", cpu="1")
     pool.deploy("filler", 1, nodeName=full, cpu="800m")
     with OperatorProcess(sandbox, tmp_path) as operator:
@@ -125,12 +129,7 @@ def test_a_full_zone_gets_a_node_and_the_spread_is_restored(pool: Pool, tmp_path
         assert "2 pods of Deployment/web in shop in zone-b" in room_missing(sandbox)["message"]
         assert condition(sandbox, "Blocked")["reason"] == "NoFeasibleNode"
         assert evictions(sandbox) == []
-        pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
-        wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
-        wait_for_ready_pods(sandbox, "shop", "web", 4)
-        wait_until(lambda: placeholders(sandbox) == [], "the placeholder to be gone")
-        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the condition RoomMissing")
-        assert len(evictions(sandbox)) == 2
+        add_the_node(pool)
         assert operator.stop() == 0
     assert refused(sandbox) == []
     events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
@@ -142,8 +141,7 @@ def test_a_full_zone_gets_a_node_and_the_spread_is_restored(pool: Pool, tmp_path
 def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tmp_path: Path) -> None:
     """No placeholder is created, and the buffer and its template are deleted as soon as there is a node."""
     sandbox = pool.sandbox
-    for name in ("role.yaml", "priority-class.yaml"):
-        sandbox.apply(COMPONENT / name)
+    sandbox.apply(COMPONENT / "role.yaml")
     with capacity_buffers(sandbox), OperatorProcess(sandbox, tmp_path) as operator:
         operator.wait_until_ready()
         sandbox.apply(json.dumps(policy(**REQUEST)))
@@ -158,19 +156,14 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
         assert template["template"]["spec"]["nodeSelector"] == {ZONE: "zone-b", POOL: "shop"}
         assert template["metadata"]["ownerReferences"][0]["uid"] == asked["metadata"]["uid"]
         wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the condition RoomMissing")
-        assert evictions(sandbox) == []
+        assert evictions(sandbox) == placeholders(sandbox) == []
 
-        pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
-        wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
-        wait_for_ready_pods(sandbox, "shop", "web", 4)
+        add_the_node(pool)
         wait_until(lambda: buffers(sandbox, OWN) == [], "the buffer to be gone")
         wait_until(lambda: templates(sandbox) == [], "the template to be gone with its buffer")
-        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the condition RoomMissing")
-        assert len(evictions(sandbox)) == 2
         assert operator.metric('respread_room_requests_total{result="Ready"}') == 1
         assert operator.stop() == 0
     assert refused(sandbox) == []
-    assert placeholders(sandbox) == []
     events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
     assert [each["message"] for each in events if each["reason"] == "FailedScheduling"] == []
 
@@ -178,8 +171,7 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
 def test_a_buffer_of_a_policy_that_is_deleted_while_no_replica_runs_is_deleted(pool: Pool, tmp_path: Path) -> None:
     """The garbage collector deletes that of a ClusterRebalancePolicy, and the next leader that of a RebalancePolicy."""
     sandbox = pool.sandbox
-    for name in ("role.yaml", "priority-class.yaml"):
-        sandbox.apply(COMPONENT / name)
+    sandbox.apply(COMPONENT / "role.yaml")
     other = Pool(sandbox, "store")
     other.add_zone("zone-a", nodes=4, cpu="2")
     other.deploy("web", 4, constraints=[constraint(ZONE, "web")], cpu="800m")
@@ -211,7 +203,6 @@ def test_a_buffer_of_a_policy_that_is_deleted_while_no_replica_runs_is_deleted(p
 
 def test_without_the_permission_the_status_reports_it_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:
     sandbox = pool.sandbox
-    sandbox.apply(COMPONENT / "priority-class.yaml")
     with OperatorProcess(sandbox, tmp_path, "--helm-release", "spread", "--permissions-seconds", "5") as operator:
         operator.wait_until_ready()
         sandbox.apply(json.dumps(policy(**REQUEST)))

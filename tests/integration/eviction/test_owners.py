@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -27,6 +27,8 @@ from tests.integration.eviction_cluster import requests_to, with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
 
+Planned: TypeAlias = tuple[ClusterSnapshot, Pod]
+"""What a move was planned on, and the pod that it evicts."""
 RULES = VictimRules()
 EVICTED = Answer(result=EvictionResult.EVICTED)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
@@ -57,7 +59,7 @@ def pods_of(snapshot: ClusterSnapshot, namespace: str) -> list[Pod]:
 
 
 @pytest.fixture
-def web(sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
+def web(sandbox: Sandbox, namespace: str) -> Planned:
     """A Deployment with three Ready pods, and one of them."""
     create_deployment(sandbox, namespace, deployment("web", replicas=3))
     wait_for_ready_pods(sandbox, namespace, "web", 3)
@@ -78,13 +80,11 @@ def delete(sandbox: Sandbox, pod: Pod) -> None:
 class TestDeployment:
     """A Deployment and its ReplicaSet."""
 
-    def test_a_deployment_at_rest_allows_evictions(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_deployment_at_rest_allows_evictions(self, sandbox: Sandbox, web: Planned) -> None:
         snapshot, pod = web
         assert why(sandbox, snapshot, pod) is None
 
-    def test_a_pod_evicted_by_another_client_has_no_replacement_yet(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_pod_evicted_by_another_client_has_no_replacement_yet(self, sandbox: Sandbox, web: Planned) -> None:
         before, pod = web
         other = pods_of(before, pod.namespace)[1]
         with without_controllers(sandbox):
@@ -97,7 +97,7 @@ class TestDeployment:
             # the operator's own eviction is expected
             assert why(sandbox, before, pod, evicted=other) is None
 
-    def test_a_plan_from_an_outdated_watch_is_held(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_plan_from_an_outdated_watch_is_held(self, sandbox: Sandbox, web: Planned) -> None:
         before, pod = web
         delete(sandbox, pods_of(before, pod.namespace)[1])
         wait_for_ready_pods(sandbox, pod.namespace, "web", 3)
@@ -106,9 +106,7 @@ class TestDeployment:
         assert "have changed since the plan was made" in str(held)
         assert why(sandbox, take_snapshot(sandbox), pod) is None
 
-    def test_a_scale_down_that_was_just_requested_holds_the_move(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_scale_down_that_was_just_requested_holds_the_move(self, sandbox: Sandbox, web: Planned) -> None:
         snapshot, pod = web
         with without_controllers(sandbox):
             scale(sandbox, pod.namespace, "web", 2)
@@ -117,7 +115,7 @@ class TestDeployment:
             assert "Deployment web has changed and its controller has not caught up" in str(held)
 
     def test_a_deployment_with_a_new_template_is_held_until_it_is_rolled_out(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+        self, sandbox: Sandbox, web: Planned
     ) -> None:
         snapshot, pod = web
         path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
@@ -138,9 +136,7 @@ class TestDeployment:
         held = why(sandbox, snapshot, pod)
         assert held is not None
 
-    def test_a_deployment_in_the_middle_of_a_rollout_is_held(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_deployment_in_the_middle_of_a_rollout_is_held(self, sandbox: Sandbox, web: Planned) -> None:
         _, pod = web
         sandbox.api.request("PATCH", f"{DEPLOYMENTS.format(pod.namespace)}/web", WITHOUT_A_NODE)
         wait_until(lambda: updated(sandbox, pod.namespace) == 1, "the first new pod, for which there is no node")
@@ -148,9 +144,7 @@ class TestDeployment:
         assert reason(held) is Reason.IN_MOTION
         assert "Deployment web is being rolled out: 3 of its pods are of an older template" in str(held)
 
-    def test_a_deployment_paused_in_a_rollout_is_protected(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_deployment_paused_in_a_rollout_is_protected(self, sandbox: Sandbox, web: Planned) -> None:
         snapshot, pod = web
         path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
         changed = {"spec": {"paused": True, "template": {"metadata": {"annotations": {"version": "2"}}}}}
@@ -160,9 +154,7 @@ class TestDeployment:
         assert reason(held) is Reason.PROTECTED_POD
         assert "paused in the middle of a rollout, 3 of its pods" in str(held)
 
-    def test_a_deleted_or_terminating_controller_holds_the_move(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_deleted_or_terminating_controller_holds_the_move(self, sandbox: Sandbox, web: Planned) -> None:
         snapshot, pod = web
         path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
         with without_controllers(sandbox):
@@ -282,16 +274,14 @@ def test_a_replication_controller_is_read(sandbox: Sandbox, namespace: str) -> N
         assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
 
 
-def test_a_controller_of_an_unknown_kind_is_not_read(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+def test_a_controller_of_an_unknown_kind_is_not_read(sandbox: Sandbox, web: Planned) -> None:
     snapshot, pod = web
     fields = {name: getattr(pod, name) for name in pod.__struct_fields__}
     fields["controller"] = OwnerReference("batch/v1", "Job", "web", "uid")
     assert reason(why(sandbox, snapshot, Pod(**fields))) is Reason.UNKNOWN_REPLACEMENT
 
 
-def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(
-    sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-) -> None:
+def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(sandbox: Sandbox, web: Planned) -> None:
     snapshot, pod = web
     one, two, _ = pods_of(snapshot, pod.namespace)
     now = 0.0
@@ -314,7 +304,7 @@ def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(
         assert with_requests(sandbox.kubeconfig, scenario) == [None, None, None, Reason.IN_MOTION, None]
 
 
-def test_missing_permissions_are_named(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+def test_missing_permissions_are_named(sandbox: Sandbox, web: Planned) -> None:
     snapshot, pod = web
     kubeconfig = sandbox.kubeconfig_for_service_account(pod.namespace, "default")
     held = why(sandbox, snapshot, pod, kubeconfig=kubeconfig)
@@ -327,7 +317,7 @@ class TestOtherWorkloads:
     """Missing pods of other workloads that a spread group counts may restore it."""
 
     def test_a_missing_pod_of_another_workload_in_the_group_holds_the_move(
-        self, sandbox: Sandbox, namespace: str, web: tuple[ClusterSnapshot, Pod]
+        self, sandbox: Sandbox, namespace: str, web: Planned
     ) -> None:
         _, pod = web
         create_deployment(sandbox, namespace, deployment("other", replicas=2))
@@ -352,9 +342,7 @@ class TestWantedReplacements:
             lambda requests: Owners(requests, lambda: 0.0).wants_replacement(pod, snapshot),
         )
 
-    def test_a_replacement_of_a_replica_set_is_wanted_below_its_replicas(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_replacement_of_a_replica_set_is_wanted_below_its_replicas(self, sandbox: Sandbox, web: Planned) -> None:
         _, pod = web
         with without_controllers(sandbox):
             delete(sandbox, pod)
@@ -375,9 +363,7 @@ class TestWantedReplacements:
         assert self.wanted(sandbox, first)
         assert not self.wanted(sandbox, last)
 
-    def test_a_replacement_is_wanted_if_its_owner_can_not_be_read(
-        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_a_replacement_is_wanted_if_its_owner_can_not_be_read(self, sandbox: Sandbox, web: Planned) -> None:
         _, pod = web
         assert self.wanted(sandbox, pod, sandbox.kubeconfig_for_service_account(pod.namespace, "default"))
 
@@ -493,7 +479,7 @@ class TestCustomOwners:
     """A ReplicaSet whose owner is a custom resource."""
 
     @pytest.fixture
-    def owned(self, sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
+    def owned(self, sandbox: Sandbox, namespace: str) -> Planned:
         if not sandbox.api.exists(f"{DEFINITIONS}/rollouts.example.org"):
             sandbox.api.request("POST", DEFINITIONS, ROLLOUTS)
         path = f"/apis/example.org/v1/namespaces/{namespace}/rollouts"
@@ -521,9 +507,7 @@ class TestCustomOwners:
             lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), rules, snapshot, Ledger()),
         )
 
-    def test_an_owner_of_an_unknown_kind_holds_the_move(
-        self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod]
-    ) -> None:
+    def test_an_owner_of_an_unknown_kind_holds_the_move(self, sandbox: Sandbox, owned: Planned) -> None:
         snapshot, pod = owned
         held = why(sandbox, snapshot, pod)
         assert reason(held) is Reason.UNKNOWN_OWNER
@@ -531,7 +515,7 @@ class TestCustomOwners:
         assert "victims.trustedControllers" in str(held)
 
     def test_an_owner_that_is_not_the_controller_holds_the_move_too(
-        self, sandbox: Sandbox, namespace: str, owned: tuple[ClusterSnapshot, Pod]
+        self, sandbox: Sandbox, namespace: str, owned: Planned
     ) -> None:
         """Some operators own what they create without `controller: true`."""
         snapshot, pod = owned
@@ -547,7 +531,7 @@ class TestCustomOwners:
 
     @pytest.mark.parametrize(("group", "kind", "may"), [("example.org", "Rollout", True), ("", "Rollout", False)])
     def test_an_owner_that_the_policy_trusts_allows_the_move(
-        self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod], group: str, kind: str, *, may: bool
+        self, sandbox: Sandbox, owned: Planned, group: str, kind: str, *, may: bool
     ) -> None:
         snapshot, pod = owned
         rules = VictimRules(trusted_controllers=(TrustedController(group=group, kind=kind),))

@@ -116,11 +116,19 @@ def test_an_invalid_policy_still_governs_its_pods() -> None:
     assert governed(wrong, cluster("c", mode="Enforce")) == ("shop/a", [])
 
 
-def test_changed_namespace_labels_apply_at_once() -> None:
-    index = PolicyIndex([OF_TEAM_A])
-    assert index.in_namespace("shop", known("shop", Map())).is_empty
-    assert not index.in_namespace("shop", known("shop", Map(team="a"))).is_empty
-    assert index.in_namespace("shop", known("shop", Map())).is_empty
+def test_changed_namespaces_apply_at_once() -> None:
+    index, shop = PolicyIndex([OF_TEAM_A, own("a", pod_selector=OF_DB)]), Namespace(name="shop")
+    of_team_a = msgspec.structs.replace(shop, labels=Map(team="a"))
+    leaving = msgspec.structs.replace(of_team_a, terminating=True)
+    for namespace, names in (
+        (shop, (None, "shop/a")),
+        (of_team_a, ("c", "shop/a")),
+        (leaving, (None, None)),
+        (shop, (None, "shop/a")),
+    ):
+        found = index.in_namespace("shop", {"shop": namespace})
+        governing = [found.governance(labels).policy for labels in (WEB, DB)]
+        assert (*(each and each.name for each in governing), found.is_empty) == (*names, not any(names))
 
 
 def test_reach_counts_pods_and_names_the_governing_policy() -> None:

@@ -90,7 +90,7 @@ class PolicyIndex:
         """Prepare for the policies in use, of both kinds, in any order."""
         self._cluster: list[tuple[Selector, _Candidate]] = []
         self._own: dict[str, list[_Candidate]] = {}
-        self._namespaces: dict[str, tuple[Labels | None, NamespacePolicies]] = {}
+        self._namespaces: dict[str, tuple[Namespace | None, NamespacePolicies]] = {}
         for policy in sorted(policies, key=_precedence):
             candidate = _Candidate(policy, compile_selector(policy.spec.pod_selector))
             if isinstance(policy.spec, ClusterPolicySpec):
@@ -101,19 +101,21 @@ class PolicyIndex:
     def in_namespace(self, name: str, namespaces: Mapping[str, Namespace]) -> NamespacePolicies:
         """Return the policies that can govern pods of a namespace. Unless it is known, no cluster policy does.
 
-        Its name counts as its label `kubernetes.io/metadata.name` even if that is missing.
+        None does while it is being deleted: nothing would replace an evicted pod. Its name counts as its label
+        `kubernetes.io/metadata.name` even if that is missing.
         """
         namespace = namespaces.get(name)
-        labels = None if namespace is None else namespace.labels
         known = self._namespaces.get(name)
-        if known is not None and known[0] == labels:
+        if known is not None and known[0] == namespace:
             return known[1]
         cluster: list[_Candidate] = []
-        if labels is not None:
-            named = labels.set(NAMESPACE_NAME_LABEL, name)
+        if namespace is not None:
+            named = namespace.labels.set(NAMESPACE_NAME_LABEL, name)
             cluster = [candidate for namespaces, candidate in self._cluster if namespaces.matches(named)]
         prepared = NamespacePolicies(self._own.get(name, ()), cluster)
-        self._namespaces[name] = (labels, prepared)
+        if namespace is not None and namespace.terminating:
+            prepared = NamespacePolicies((), ())
+        self._namespaces[name] = (namespace, prepared)
         return prepared
 
 
