@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from math import ceil
 from typing import Final, NamedTuple
 
 import msgspec
@@ -36,8 +37,8 @@ class MinuteOfEvictions(NamedTuple):
 
     @property
     def minute(self) -> int:
-        """The minute, counted from the epoch."""
-        return int(self.last // MINUTE_SECONDS)
+        """The minute, counted from the epoch, with its end: the next leader reads them as if all were made then."""
+        return ceil(self.last / MINUTE_SECONDS) - 1
 
 
 class EvictionHistory(msgspec.Struct, frozen=True):

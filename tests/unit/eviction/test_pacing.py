@@ -233,10 +233,10 @@ class TestPerHour:
     def test_evictions_of_a_minute_are_counted_with_the_time_of_the_last(self) -> None:
         history = EvictionHistory()
         for second in range(120):
-            history = history.with_evictions(["default"], 6000 + second)
-        assert history.minutes["default"] == ((6059, 60), (6119, 60))
-        assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS - 1) == 120
-        assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS) == 60
+            history = history.with_evictions(["default"], 6001 + second)
+        assert history.minutes["default"] == ((6060, 60), (6120, 60))
+        assert history.count_in_last_hour("default", 6060 + HOUR_SECONDS - 1) == 120
+        assert history.count_in_last_hour("default", 6060 + HOUR_SECONDS) == 60
 
     def test_a_clock_set_back_repeatedly_forgets_nothing_and_uses_no_more_memory(self) -> None:
         history = EvictionHistory()
