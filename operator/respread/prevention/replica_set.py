@@ -135,7 +135,7 @@ class Wish(Enum):
     REMOVE = "remove"
     """No policy asks for our costs: existing ones are removed."""
     LEAVE = "leave"
-    """The policy is invalid: nothing changes until it is fixed."""
+    """Nothing changes: until the policy, which is invalid, is fixed, or because the namespace is being deleted."""
 
 
 class CostSelection(NamedTuple):
@@ -158,7 +158,8 @@ def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: Cluster
     Only `spec.prevention.podDeletionCost` decides, in either mode, because DryRun is about evictions, and prevention is
     enabled explicitly. If a policy selects one of a workload's constraints, all of them are considered.
     """
-    if not replica_set.pods:
+    namespace = snapshot.namespaces.get(replica_set.namespace)
+    if not replica_set.pods or (namespace is not None and namespace.terminating):
         return CostSelection(Wish.LEAVE, "")
     governing = policies.in_namespace(replica_set.namespace, snapshot.namespaces)
     policy = governing.governance(replica_set.pods[0].labels).policy

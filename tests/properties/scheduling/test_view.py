@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from hypothesis import given
@@ -49,8 +49,12 @@ def configured(profile: Profile) -> SchedulerConfiguration:
     return SchedulerConfiguration(profiles=SchedulerConfiguration().profiles.set("default-scheduler", profile))
 
 
+Known: TypeAlias = tuple[ClusterState, list[PodSpec]]
+"""A cluster, and what its pods may be like."""
+
+
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[ClusterState, list[PodSpec]]:
+def clusters(draw: st.DrawFn) -> Known:
     known = draw(st.lists(specs, min_size=1, max_size=4))
     state = ClusterState()
     fixed_objects(state)
@@ -93,9 +97,7 @@ def assert_same_answers(predictor: Predictor, expected: ClusterSnapshot, pods_as
 
 
 @given(clusters(), profiles, st.data())
-def test_undone_steps_leave_the_view_equal_to_a_new_one(
-    cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
-) -> None:
+def test_undone_steps_leave_the_view_equal_to_a_new_one(cluster: Known, profile: Profile, data: st.DataObject) -> None:
     state, known = cluster
     snapshot = state.snapshot
     view = ClusterView(snapshot)
@@ -134,9 +136,7 @@ def test_undone_steps_leave_the_view_equal_to_a_new_one(
 
 
 @given(clusters(), profiles, st.data())
-def test_an_updated_view_equals_a_new_one(
-    cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
-) -> None:
+def test_an_updated_view_equals_a_new_one(cluster: Known, profile: Profile, data: st.DataObject) -> None:
     state, known = cluster
     view = ClusterView(state.snapshot)
     predictor = Predictor(view, configured(profile))
@@ -167,7 +167,7 @@ def test_an_updated_view_equals_a_new_one(
 
 @given(clusters(), profiles, st.data())
 def test_predictions_for_all_nodes_equal_those_for_each_node(
-    cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
+    cluster: Known, profile: Profile, data: st.DataObject
 ) -> None:
     state, known = cluster
     predictor = Predictor(ClusterView(state.snapshot), configured(profile))
@@ -182,7 +182,7 @@ def test_predictions_for_all_nodes_equal_those_for_each_node(
 
 
 @given(clusters())
-def test_node_sets_equal_the_answers_for_each_node(cluster: tuple[ClusterState, list[PodSpec]]) -> None:
+def test_node_sets_equal_the_answers_for_each_node(cluster: Known) -> None:
     state, known = cluster
     table = ClusterView(state.snapshot).table
     nodes = [node for node in table.nodes if node is not None]

@@ -20,7 +20,7 @@ from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstrai
 from respread.spread.group import template_of
 from respread.spread.index import Spread, SpreadIndex
 from tests.properties.scheduling.scheduling_worlds import NAMESPACES, NODES, label_maps, nodes_named, pods
-from tests.properties.scheduling.test_view import LIST_DEFAULTS, clusters, configured, unbound
+from tests.properties.scheduling.test_view import LIST_DEFAULTS, Known, clusters, configured, unbound
 from tests.spreads import spread_of
 
 Counted: TypeAlias = tuple[str, str, int, int, tuple[tuple[str, int], ...], int]
@@ -60,7 +60,7 @@ def change(data: st.DataObject, state: ClusterState, known: list[PodSpec], what:
 
 @given(clusters(), defaults, st.data())
 def test_the_index_equals_one_built_from_scratch_after_any_change(
-    cluster: tuple[ClusterState, list[PodSpec]], rules: DefaultConstraints, data: st.DataObject
+    cluster: Known, rules: DefaultConstraints, data: st.DataObject
 ) -> None:
     state, known = cluster
     index = SpreadIndex(rules)
@@ -88,9 +88,7 @@ def plain(spread: Spread) -> object:
 
 
 @given(clusters(), defaults)
-def test_groups_count_the_pods_that_the_scheduler_counts(
-    cluster: tuple[ClusterState, list[PodSpec]], rules: DefaultConstraints
-) -> None:
+def test_groups_count_the_pods_that_the_scheduler_counts(cluster: Known, rules: DefaultConstraints) -> None:
     snapshot = cluster[0].snapshot
     spread = spread_of(snapshot, rules)
     predictor = Predictor(ClusterView(snapshot), rules.configuration)

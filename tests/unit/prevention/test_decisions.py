@@ -54,12 +54,12 @@ def web(
 class Cluster:
     """Three zones with two nodes each, and prevention that observes them."""
 
-    def __init__(self, *pods: Pod, policies: Iterable[Policy] = (policy(),)) -> None:
+    def __init__(self, *pods: Pod, policies: Iterable[Policy] = (policy(),), terminating: bool = False) -> None:
         self.now = 0.0
         self.prevention = CostPlanner(self.now)
         self._state = ClusterState()
         self._state.replace("nodes", [node(f"{zone}{number}", zone) for zone in "abc" for number in (1, 2)])
-        self._state.replace("namespaces", [Namespace(name="default")])
+        self._state.replace("namespaces", [Namespace(name="default", terminating=terminating)])
         self._spread = SpreadIndex()
         self.policies = PolicyIndex(policies)
         self.leaving: frozenset[str] = frozenset()
@@ -194,9 +194,10 @@ def test_without_a_policy_that_enables_prevention_only_respreads_costs_are_remov
     assert cluster.carry_out(after=1000) == []
 
 
-def test_an_invalid_policy_changes_no_costs() -> None:
+def test_an_invalid_policy_changes_no_costs_and_neither_does_one_of_a_namespace_that_is_being_deleted() -> None:
     cluster = Cluster(*RANKED, web("web-4", "a2"), policies=[policy(quietPeriod="soon")])
     assert cluster.taken(after=1000) == []
+    assert Cluster(*RANKED, web("web-4", "a2"), terminating=True).taken(after=1000) == []
 
 
 def test_orphaned_pods_lose_respreads_costs_and_keep_those_of_others() -> None:

@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_568),  # (300, 44,000)
-        ("operator/respread", 191, 41_554),  # (-, 31,000)
-        ("tests", 448, 75_000),  # (-, 75,000)
+        ("operator", 279, 59_569),  # (300, 44,000)
+        ("operator/respread", 191, 41_555),  # (-, 31,000)
+        ("tests", 448, 74_999),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
