@@ -23,6 +23,7 @@ from respread.planning.victims.protection import victim_order
 from tests.properties.planning import mixed_worlds as worlds
 from tests.properties.planning.boards import board_of
 from tests.properties.planning.scarce_worlds import scarce_world
+from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 
 PASSING: Final = 0.6
 WORLDS: Final = (
@@ -115,8 +116,8 @@ def test_as_many_steps_as_ever_are_safe_with_as_few_outcomes() -> None:
 def test_paths_are_as_short_as_ever_and_found_and_proven_by_as_few_looks() -> None:
     found: Counter[str] = Counter()
     victims = ""
-    for random, board, _ in boards(310, 0):
-        budget = SearchBudget(random.choice((10, 100)), 100)
+    for random, board, _ in boards(330, 0):
+        budget = SearchBudget(random.choice((150, 10)), 100)
         path = best_path(board, SearchRules(victim_order, lambda _: True, budget))
         found["violated"] += sum(path.cost.violated)
         found["excess"] += path.cost.excess
@@ -125,6 +126,16 @@ def test_paths_are_as_short_as_ever_and_found_and_proven_by_as_few_looks() -> No
         found["looks"] += budget.spent
         victims += "".join(pod.name for choice in path.choices for pod in choice.victims)
     assert (found, crc32(victims.encode())) == (
-        {"violated": 127, "excess": 313, "evictions": 599, "proven": 252, "looks": 4553},
-        2412476601,
+        {"violated": 139, "excess": 318, "evictions": 659, "proven": 272, "looks": 6406},
+        2455834527,
     )
+
+
+def test_of_many_steps_those_twelve_are_compared_that_look_best_by_the_eviction_alone() -> None:
+    """Twenty zones are too full until none of ten others is empty, and then ten, nine and so on."""
+    web = Shape({"app": "web"}, (Rule("zone", 1, (("app", "web"),)),))
+    hosts = tuple(Host({HOSTNAME: f"n{at}", "zone": f"z{at % 30}"}) for at in range(60))
+    board, _ = board_of(World(hosts, (web,), tuple(Place(0, at) for at in range(20) for _ in range(3))))
+    budget = SearchBudget(1_000)
+    assert best_path(board, SearchRules(victim_order, lambda _: True, budget)).cost.evictions == 20
+    assert budget.spent == 10 * 12 + sum(range(1, 11))

@@ -397,7 +397,7 @@ def room_found(
     of = spec(constraint(**fields))
     nodes = [node(f"{zone}1", zone, pods=room.get(zone, 110)) for zone in ("a", "b", "c")]
     there = [*pods(placed, of), *(pod(f"web-{number}", "", of) for number in range(waiting))]
-    snapshot = cluster(nodes, there)
+    snapshot = cluster(nodes, [*there, pod("gated", "", spec(has_scheduling_gates=True))])
     auditor, spread, predictor = Auditor(foresees_room=foresees), spread_of(snapshot), Predictor(ClusterView())
     found = auditor.update(snapshot, spread, predictor)
     again = auditor.update(snapshot, spread, predictor)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterState
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.planning.placement import Placement
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, constraint, node, pod, spec
 
@@ -50,3 +53,11 @@ def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
     victims()
     state.replace("pods", held)
     assert len(victims()) == 1
+
+
+def test_owners_of_pods_are_among_what_solutions_depend_on_where_default_constraints_are() -> None:
+    for kinds in (HARD_DEFAULTS, ALL_DEFAULTS):
+        for field in ("services", "replica_sets", "stateful_sets", "replication_controllers", "csi_nodes"):
+            after = msgspec.structs.replace(ClusterSnapshot(), **{field: Map(another=None)})
+            changes = Placement(kinds=kinds).advance(after, ClusterSnapshot())
+            assert changes.rules == (kinds == ALL_DEFAULTS or field == "csi_nodes")
