@@ -20,33 +20,25 @@ def expecting(*values: str, key: str = ZONE, **rules: Any) -> Policy:
 
 
 def test_an_expected_domain_without_a_node_is_reported() -> None:
-    found = blocked(cluster([node("a1", "a")], three_in_a()), expecting("a", "b", "c"))
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-    assert found.message == (
+    """Also where others can be restored, and instead of minDomains that are not met."""
+    in_a, in_both = [node("a1", "a", labels={"gpu": ""})], pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))
+    assert blocked(cluster(in_a, three_in_a()), expecting("a", "b", "c")).message == (
         "b and c have no node, so the scheduler does not know them, and a holds 3 pods, where maxSkew 1 would not "
         f"allow it with them there: add nodes labelled {ZONE}=b, or take them out of "
         "spec.constraints.expectedDomains of policy default"
     )
-
-
-def test_the_message_says_that_the_policy_requests_nodes() -> None:
-    asked = ExpectedDomains(topology_key=ZONE, values=("b",), provision="Request", priority_class_name="low")
-    policy = default_policy(constraints=ConstraintRules(expected_domains=(asked,)))
-    found = blocked(cluster([node("a1", "a")], three_in_a()), policy)
-    assert found.message.endswith(
-        "policy default asks for nodes there, and its condition RoomMissing says how that goes"
-    )
-
-
-def test_the_group_is_restored_where_possible_and_the_expected_domain_is_reported() -> None:
-    found = blocked(cluster(two_zones(), pods({"a1": 6}, WEB)), expecting("a", "b", "c"), moves=3)
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-
-
-def test_an_expected_domain_explains_unmet_min_domains() -> None:
-    found = blocked(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))), expecting("c"))
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-    assert found.message.startswith("c has no node")
+    asked = ExpectedDomains(topology_key=ZONE, values=("c",), provision="Request", priority_class_name="low")
+    requesting = default_policy(constraints=ConstraintRules(expected_domains=(asked,)))
+    requests = "policy default asks for nodes there, and its condition RoomMissing says how that goes"
+    for nodes, there, policy, moves, end in (
+        (in_a, three_in_a(), requesting, 0, requests),
+        (two_zones(), pods({"a1": 6}, WEB), expecting("a", "b", "c"), 3, "of policy default"),
+        (two_zones(), in_both, expecting("c"), 0, "of policy default"),
+        (in_a, three_in_a(spec(constraint(), node_affinity=GPU)), expecting("c"), 0, "of policy default"),  # other labels
+    ):
+        found = blocked(cluster(nodes, there), policy, moves=moves)
+        assert (found.reason, found.message[:13]) == (Reason.DOMAIN_HAS_NO_NODE, "c has no node")
+        assert found.message.endswith(end)
 
 
 def test_the_current_obstacle_is_reported_before_the_expected_domain() -> None:
@@ -71,9 +63,3 @@ GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(
 )
 def test_expected_domains_that_would_not_help_are_not_reported(of: PodSpec, policy: Policy) -> None:
     assert plan_of(cluster([node("a1", "a")], three_in_a(of)), policy).blocked == ()
-
-
-def test_node_affinity_on_other_labels_does_not_exclude_the_expected_domain() -> None:
-    with_gpu = [node("a1", "a", labels={"gpu": ""})]
-    found = blocked(cluster(with_gpu, three_in_a(spec(constraint(), node_affinity=GPU))), expecting("c"))
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE

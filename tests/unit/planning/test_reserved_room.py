@@ -91,19 +91,6 @@ def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_that_is_be
         assert "b2" in move.waits.message
 
 
-@pytest.mark.parametrize("reason", [Reason.QUIET_PERIOD, Reason.BACKING_OFF])
-def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reason) -> None:
-    """The quiet period restarts when another client changes a pod of the group. A group in back-off gets no room."""
-    web = [*on("web", {"a1": 3}, "b1"), unplaced("web", "nowhere")]
-    api = on("api", {"a1": 2}, "b1")
-
-    def on_hold(key: GroupKey, _policy: str) -> Held | None:
-        return Held(reason, "not now") if "web" in str(key) else None
-
-    plan = plan_cluster(cluster(nodes(b1=1), [*web, *api]), [POLICY], now=NOW, on_hold=on_hold)
-    assert first_moves(plan) == ["api"] * (reason is Reason.BACKING_OFF)
-
-
 @pytest.mark.parametrize("min_domains", [1, 3])
 def test_room_is_kept_for_a_group_in_motion_that_lacks_domains(min_domains: int) -> None:
     """With minDomains 3 in two zones, no zone may have more than one pod."""
@@ -128,18 +115,21 @@ def test_a_replacement_takes_room_from_the_moment_that_an_eviction_is_sent() -> 
 
 
 @pytest.mark.parametrize("reason", [Reason.QUIET_PERIOD, Reason.BACKING_OFF])
-@pytest.mark.parametrize("has_begun", [True, False])
-def test_room_is_kept_for_a_begun_group_during_its_quiet_period(has_begun: bool, reason: Reason) -> None:
-    """The evicted pod is deleted, and its replacement is Ready."""
+@pytest.mark.parametrize("group", ["in motion", "begun", "neither"])
+def test_room_is_kept_for_a_group_in_motion_or_begun_during_its_quiet_period(group: str, reason: Reason) -> None:
+    """The quiet period restarts when another client changes a pod of the group. A group in back-off gets no room.
+
+    Of a begun one, the evicted pod is deleted, and its replacement is Ready.
+    """
     web, api = on("web", {"a1": 4, "b2": 1}, "b1"), on("api", {"a1": 2}, "b1")
-    snapshot = cluster(nodes(b1=1, b2=1), [*web, *api])
-    begun = {key for key in spread_of(snapshot).groups if has_begun and "web" in str(key)}
+    snapshot = cluster(nodes(b1=1, b2=1), [*web, *api, *[unplaced("web", "nowhere")] * (group == "in motion")])
+    begun = {key for key in spread_of(snapshot).groups if group == "begun" and "web" in str(key)}
 
     def on_hold(key: GroupKey, _policy: str) -> Held | None:
         return Held(reason, "not now") if "web" in str(key) else None
 
     plan = plan_cluster(snapshot, [POLICY], now=NOW, on_hold=on_hold, begun=begun)
-    assert first_moves(plan) == ["api"] * (not (has_begun and reason is Reason.QUIET_PERIOD))
+    assert first_moves(plan) == ["api"] * (group == "neither" or reason is Reason.BACKING_OFF)
 
 
 @pytest.mark.parametrize("minutes", [1, 11])
