@@ -20,7 +20,7 @@ def expecting(*values: str, key: str = ZONE, **rules: Any) -> Policy:
 
 
 def test_an_expected_domain_without_a_node_is_reported() -> None:
-    """Also where others can be restored, and instead of minDomains that are not met."""
+    """Also if others can be restored, instead of minDomains, and beside affinity for other labels."""
     in_a, in_both = [node("a1", "a", labels={"gpu": ""})], pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))
     assert blocked(cluster(in_a, three_in_a()), expecting("a", "b", "c")).message == (
         "b and c have no node, so the scheduler does not know them, and a holds 3 pods, where maxSkew 1 would not "
@@ -34,7 +34,7 @@ def test_an_expected_domain_without_a_node_is_reported() -> None:
         (in_a, three_in_a(), requesting, 0, requests),
         (two_zones(), pods({"a1": 6}, WEB), expecting("a", "b", "c"), 3, "of policy default"),
         (two_zones(), in_both, expecting("c"), 0, "of policy default"),
-        (in_a, three_in_a(spec(constraint(), node_affinity=GPU)), expecting("c"), 0, "of policy default"),  # other labels
+        (in_a, three_in_a(spec(constraint(), node_affinity=GPU)), expecting("c"), 0, "of policy default"),
     ):
         found = blocked(cluster(nodes, there), policy, moves=moves)
         assert (found.reason, found.message[:13]) == (Reason.DOMAIN_HAS_NO_NODE, "c has no node")
