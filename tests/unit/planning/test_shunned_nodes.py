@@ -61,12 +61,6 @@ def test_the_scheduler_counts_the_taints_of_a_node() -> None:
     assert "such as b2 with spot" in move.why
 
 
-def test_a_zone_whose_nodes_will_all_be_deleted_still_takes_a_pod() -> None:
-    nodes = [node("a1", "a"), node("b1", "b", taints=(CANDIDATE,)), node("b2", "b", taints=(SPOT, CANDIDATE))]
-    (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
-    assert "such as b1 with DeletionCandidateOfClusterAutoscaler" in move.why
-
-
 @pytest.mark.parametrize("shunned", [CANDIDATE, SPOT])
 def test_a_move_to_a_prefer_no_schedule_node_says_so(shunned: Any) -> None:
     nodes = [node("a1", "a"), node("b1", "b", taints=(shunned,))]
@@ -76,3 +70,6 @@ def test_a_move_to_a_prefer_no_schedule_node_says_so(shunned: Any) -> None:
     assert "PreferNoSchedule" not in move.why
     (move,) = moves([*nodes, node("b2", "b")], ({"a1": 2}, spec(constraint())))
     assert "PreferNoSchedule" not in move.why
+    with_two = node("b2", "b", taints=(taint("old", "PreferNoSchedule"), shunned))
+    (move,) = moves([*nodes, with_two], ({"a1": 2}, spec(constraint())))
+    assert f"such as b1 with {shunned.key}" in move.why
