@@ -96,7 +96,7 @@ def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
         (
             budget(allowed=0, current_healthy=4, desired_healthy=4, expected_pods=6),
             Reason.HELD_BY_BUDGET,
-            "PodDisruptionBudget web allows no disruption: 4 of its 6 pods are healthy and 4 have to be",
+            "web allows no disruption: 4 of its 6 pods are healthy and 4 have to be; it will allow some when more are",
         ),
         (
             budget(allowed=0, current_healthy=5, desired_healthy=4),
@@ -104,7 +104,14 @@ def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
             "PodDisruptionBudget web allows no disruption: of its 5 healthy pods 4 are needed, and others are going",
         ),
         (budget(allowed=0, expected_pods=0), Reason.HELD_BY_BUDGET, "only a number for minAvailable works"),
-        (budget(generation=3, observed_generation=2), Reason.BUDGET_OUT_OF_DATE, "generation 3, observedGeneration 2"),
+        (
+            budget(generation=3, observed_generation=2),
+            Reason.BUDGET_OUT_OF_DATE,
+            (
+                "PodDisruptionBudget web has changed and the disruption controller has not caught up (generation 3, "
+                "observedGeneration 2): if that lasts, is the kube-controller-manager running?"
+            ),
+        ),
         (budget(allowed=-1), Reason.HELD_BY_BUDGET, "is the disruption controller running?"),
         (
             budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2001)})),

@@ -254,9 +254,13 @@ def test_a_constraint_that_workloads_share_beside_their_own_costs_no_search(max_
     assert planning(zonal(max_skew=max_skew)) <= 3 * planning()
 
 
-def test_workloads_that_share_a_constraint_beside_their_own_are_moved_at_once() -> None:
-    parts = (part_of_web(part, 6, zonal(), constraint(selector=Map(part=part))) for part in "xy")
-    assert at_once(planned(zones("ab", 6), list(chain.from_iterable(parts)))) == (18, 18)
+@pytest.mark.parametrize("of_x", [[], [softly("z")]], ids=["", "and a soft one of others"])
+def test_workloads_that_share_a_constraint_beside_their_own_are_moved_at_once(
+    of_x: list[TopologySpreadConstraint],
+) -> None:
+    x, y = (part_of_web(part, 6, zonal(), constraint(selector=Map(part=part)), *of_x * (part == "x")) for part in "xy")
+    z = pods({"b0": 2}, spec(), labels=Map(part="z"), prefix="z", controller=controlled("z"))
+    assert at_once(planned(zones("ab", 6), [*x, *y, *z])) == (18, 18)
 
 
 @pytest.mark.parametrize("closed", [{"unschedulable": True}, {"taints": (taint(),)}], ids=["cordoned", "tainted"])

@@ -1,23 +1,27 @@
-"""A view that is rebuilt, because most of its entries are unused, has new slots, so earlier solutions are dropped."""
+"""Solutions of earlier plans are dropped if something changes that they depend on, and kept otherwise."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Namespace
+from respread.cluster.objects import ClaimReference, Namespace, PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.placement import Placement
 from respread.planning.planner import Planner
+from respread.planning.solution import Finder
 from respread.planning.victims.policies import PolicySetting
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
 from respread.spread.index import SpreadIndex
-from tests.worlds import NOW, constraint, node, pod, spec
+from tests.spreads import spread_of
+from tests.unit.planning.test_room_for_all import matching
+from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
 LABEL_SETS: Final = 1_400
@@ -33,6 +37,7 @@ def pods_of(app: str) -> list[Pod]:
 
 
 def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
+    """It is rebuilt because most of its entries are unused, and has new slots."""
     state, planner, index, of = ClusterState(), Planner(), SpreadIndex(), spec()
 
     def victims() -> list[str]:
@@ -61,3 +66,28 @@ def test_owners_of_pods_are_among_what_solutions_depend_on_where_default_constra
             after = msgspec.structs.replace(ClusterSnapshot(), **{field: Map(another=None)})
             changes = Placement(kinds=kinds).advance(after, ClusterSnapshot())
             assert changes.rules == (kinds == ALL_DEFAULTS or field == "csi_nodes")
+
+
+def test_a_solution_is_dropped_when_the_volume_of_its_pods_binds_them_to_their_zone() -> None:
+    bound: Any = {"uid": "uid-data", "volume_name": "disk", "bind_completed": True, "phase": "Bound"}
+    claim = PersistentVolumeClaim(namespace="default", name="data", **bound)
+    disk = PersistentVolume(name="disk", phase="Bound", claim=ClaimReference("default", "data"))
+    there = pods({"a1": 3}, spec(constraint(), shared_claims=("data",)))
+    state = ClusterState(cluster([node("a1", "a"), node("b1", "b")], there, persistentvolumeclaims=[claim]))
+    planner, index = Planner(), SpreadIndex()
+    for affinity, moves in ((None, 1), (matching(ZONE, "a"), 0)):
+        state.replace("persistentvolumes", [msgspec.structs.replace(disk, node_affinity=affinity)])
+        plan = planner.plan(state.snapshot, index.update(state.snapshot), PolicySetting((POLICY,)), now=NOW)
+        assert len(plan.moves) == moves
+
+
+def test_what_was_found_for_groups_that_compete_for_room_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    find = Finder.find
+    monkeypatch.setattr(Finder, "find", lambda *given: (searched.append(1), find(*given))[1])
+    snapshot = cluster([node("a1", "a"), node("b1", "b", pods=1)], [each for app in "xyz" for each in pods_of(app)[:2]])
+    planner, spread, searches = Planner(), spread_of(snapshot), []
+    for _ in range(2):
+        planner.plan(snapshot, spread, PolicySetting((POLICY,)), now=NOW)
+        searches.append(len(searched))
+    assert 3 < searches[0] == searches[1]

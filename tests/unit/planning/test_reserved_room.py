@@ -81,6 +81,21 @@ def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_in_motion(
         assert "b2" in move.waits.message
 
 
+@pytest.mark.parametrize(
+    ("room", "pending", "waves"),
+    [(2, 2, [1, 2]), (3, 1, [0]), (3, 2, []), (3, 3, [1, 2]), (4, 1, [0, 0]), (4, 2, [0]), (4, 3, [])],
+)
+def test_moves_are_planned_to_wait_for_pending_pods_if_these_alone_leave_the_first_no_room(
+    room: int, pending: int, waves: list[int]
+) -> None:
+    """Two moves of api need the room of b1, one of a group in motion, and pods that may need it only for a time."""
+    new = [pod(f"new-{at}", "", spec(node_selector=Map(pool="b1")), creation_timestamp=NOW) for at in range(pending)]
+    new = [msgspec.structs.replace(each, labels=Map(app="new")) for each in new]
+    web = [*on("web", {"a1": 2}, "b1"), unplaced("web", "nowhere")]
+    plan = planned(nodes(b1=room), web, on("api", {"a1": 4}, "b1"), new)
+    assert [(move.pod.labels["app"], move.wave) for move in plan.moves] == [("api", wave) for wave in waves]
+
+
 @pytest.mark.parametrize("room", [2, 3])
 def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_that_is_begun(room: int) -> None:
     plan = planned(nodes(b1=1, b2=room), on("web", {"a1": 4}, "b2"), on("api", {"a1": 2}, "b1", "b2"))
