@@ -461,7 +461,7 @@ class _Replacements(NamedTuple):
     constraints: Hashable
     """Equal for those that are alike for constraints and, where more than amounts decide about room, for room."""
     are_only_hard: bool
-    """Whether they have no affinity, and no ScheduleAnyway constraint counts them, or is theirs."""
+    """Whether they have no affinity, and no ScheduleAnyway constraint counts them."""
 
     @classmethod
     def of(cls, board: Board, piece: Piece) -> _Replacements:
@@ -478,7 +478,7 @@ class _Replacements(NamedTuple):
             for index in {*piece.counted_by} - {*piece.hard, *piece.soft}
             if not any(tallies[hard].implies(tallies[index]) for hard in piece.hard)
         )
-        are_only_hard = not (soft or piece.soft or replacement.has_pod_terms)
+        are_only_hard = not (soft or replacement.has_pod_terms)
         return cls(piece, own, own_hard, others, alike, (alike, piece.counted_by, piece.soft), are_only_hard)
 
     @property
