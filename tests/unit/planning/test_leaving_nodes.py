@@ -77,6 +77,7 @@ def test_pods_of_a_leaving_node_are_evicted_first_among_equals(fields: dict[str,
 
 
 FOR_A_MINUTE = Toleration("maintenance", "Exists", effect="NoExecute", toleration_seconds=60)
+FOR_AN_HOUR = Toleration("maintenance", "Exists", effect="NoExecute", toleration_seconds=3600)
 FOR_EVER = Toleration("maintenance", "Exists")
 
 
@@ -85,28 +86,26 @@ def reasons(nodes: list[Node], by_node: Mapping[str, int], of: PodSpec = WEB, **
 
 
 @pytest.mark.parametrize(
-    ("tolerations", "leaves"),
-    [((), True), ((FOR_A_MINUTE,), True), ((FOR_EVER,), False), ((FOR_EVER, FOR_A_MINUTE), False)],
+    ("tolerations", "minutes", "leaves"),
+    [
+        *(((), 10, True), ((FOR_A_MINUTE,), 10, True), ((FOR_AN_HOUR,), 10, False), ((FOR_AN_HOUR,), 60, True)),
+        *(((FOR_EVER,), 10, False), ((FOR_EVER, FOR_A_MINUTE), 10, False)),
+    ],
 )
-def test_pods_leave_when_their_toleration_of_a_taint_ends(tolerations: tuple[Toleration, ...], leaves: bool) -> None:
+def test_pods_leave_when_their_toleration_of_a_taint_ends_within_the_patience(
+    tolerations: tuple[Toleration, ...], minutes: int, leaves: bool
+) -> None:
     nodes, by_node = zones(**LEAVING[3]), {"a1": 2, "a2": 4, "b1": 2}
     of = spec(constraint(), tolerations=tolerations)
-    plan = planned(cluster(nodes, pods(by_node, of)))
+    plan = planned(cluster(nodes, pods(by_node, of)), leaving_node_patience=timedelta(minutes=minutes))
     assert [each.reason for each in plan.blocked] == [Reason.NODE_LEAVING] * leaves
     assert bool(plan.moves) != leaves
+    if tolerations == (FOR_AN_HOUR,):
+        assert {move.pod.node_name for move in plan.moves} <= {"a2"}
     if tolerations == (FOR_A_MINUTE,):
         assert "node a2 will lose its pods (it has the taint maintenance, which they tolerate for 60 s)" in (
             plan.blocked[0].message
         )
-
-
-def test_pods_that_tolerate_a_taint_for_longer_than_the_patience_are_not_waited_for() -> None:
-    for_an_hour = Toleration("maintenance", "Exists", effect="NoExecute", toleration_seconds=3600)
-    snapshot = cluster(
-        zones(**LEAVING[3]), pods({"a1": 2, "a2": 4, "b1": 2}, spec(constraint(), tolerations=(for_an_hour,)))
-    )
-    assert {move.pod.node_name for move in planned(snapshot).moves} == {"a2"}
-    assert planned(snapshot, leaving_node_patience=timedelta(hours=1)).moves == ()
 
 
 def test_cluster_autoscaler_evicts_pods_that_tolerate_its_taint() -> None:
