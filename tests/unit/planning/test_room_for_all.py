@@ -520,20 +520,12 @@ def test_a_replacement_with_scheduling_gates_reserves_room_until_it_has_a_node()
 @pytest.mark.parametrize(
     ("fields", "moved"),
     [
-        ({}, 0),
-        ({"preempts": False}, 1),
-        ({"priority": 0}, 1),
-        ({"requests": Map(cpu=100)}, 1),
-        ({"priority": 9}, 0),
-        ({"low": 200}, 1),
-    ],
-    ids=[
-        "preempting",
-        "never preempting",
-        "lowest priority",
-        "needs web's room alone",
-        "web's priority",
-        "could before",
+        pytest.param({}, 0, id="preempting"),
+        pytest.param({"preempts": False}, 1, id="never preempting"),
+        pytest.param({"priority": 0}, 1, id="lowest priority"),
+        pytest.param({"requests": Map(cpu=100)}, 1, id="needs web's room alone"),
+        pytest.param({"priority": 9}, 0, id="web's priority"),
+        pytest.param({"low": 200}, 1, id="could before"),
     ],
 )
 def test_no_move_lets_a_pending_pod_preempt_another(fields: dict[str, Any], moved: int) -> None:
