@@ -113,10 +113,6 @@ def test_named_local_volumes_do_not_protect_a_pod(
     assert (why(annotations, *volumes) is not None) is stays
 
 
-def test_the_descheduler_evict_annotation_does_not_override_protection() -> None:
-    assert kept_annotations({"descheduler.alpha.kubernetes.io/evict": "true"}) == {}
-
-
 @pytest.mark.parametrize(
     ("text", "duration"),
     [
@@ -203,3 +199,4 @@ def test_the_documented_annotations_are_those_of_the_code() -> None:
         known_annotations.VERSION,
     }
     assert set(rows("## Annotations that protect pods")) == read
+    assert kept_annotations({"descheduler.alpha.kubernetes.io/evict": "true"}) == {}, "it overrides no protection"

@@ -222,7 +222,10 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             words="tolerations allow",
         ),
         "a key that only one node has": Case(
-            spec(constraint("rack")), {"a1": 6}, nodes=[RACK, *zones()[1:]], words="nodes with rack, or remove it"
+            spec(constraint("rack")),
+            {"a1": 6},
+            nodes=[RACK, *zones(**CORDON)[1:]],
+            words="1 more node takes the pods, without the label rack; label these nodes with rack, or remove it",
         ),
         "the key of another constraint that only one node has": Case(
             spec(constraint(**SOFT), constraint("rack", **SOFT)),
