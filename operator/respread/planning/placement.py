@@ -26,13 +26,13 @@ _DECIDING: Final = ("namespaces", "persistent_volume_claims", "persistent_volume
 class Changes(NamedTuple):
     """What has changed between two snapshots."""
 
-    nodes: NodeSet = 0
+    nodes: NodeSet
     """The nodes whose pods have changed for the scheduler."""
-    rules: bool = False
+    rules: bool
     """Whether anything else that the scheduler uses has changed."""
-    names: Collection[str] = ()
+    names: Collection[str]
     """The nodes that came or went, or whose pods changed."""
-    is_new_start: bool = False
+    is_new_start: bool
     """Whether slots may belong to other nodes, or nodes are not as they were."""
 
 

@@ -56,6 +56,8 @@ def test_nothing_is_evicted_if_the_drain_alone_restores_the_spread(fields: dict[
     assert blocked.reason == Reason.NODE_LEAVING
     assert "node a2 " in blocked.message
     assert fields["taints"][0].key in blocked.message
+    unknown = spec(constraint(), scheduler_name="fancy")
+    assert reasons(zones(**fields), {"a1": 2, "a2": 4, "b1": 2, "c1": 1}, unknown) == [Reason.UNKNOWN_REPLACEMENT]
 
 
 def test_a_leaving_node_is_waited_for_only_for_its_patience() -> None:
