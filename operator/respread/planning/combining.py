@@ -361,7 +361,8 @@ class _Wave:
         if reserved is None:
             conflict = self._contention.join(demands, left)
         else:
-            conflict = self._contention.replace(reserved, demands, left)
+            (demand,) = demands  # No room is reserved for steps of several pods.
+            conflict = self._contention.replace(reserved, demand, left)
         return self._waits_for(conflict)
 
     def why_full(self, policy: str, members: Sequence[Demand]) -> Held | None:

@@ -326,7 +326,7 @@ def test_no_move_that_joins_leaves_a_pod_without_a_node_that_would_have_one() ->
             demand = current.of(member, component=number)
             reserved = demand._replace(closing=0)
             if random.random() < 0.3 and contention.reserve(reserved):
-                conflict = contention.replace(reserved, [demand], {slot: [member.pod]})
+                conflict = contention.replace(reserved, demand, {slot: [member.pod]})
             else:
                 conflict = contention.join([demand], {slot: [member.pod]})
             if conflict is not None:

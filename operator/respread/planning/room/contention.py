@@ -207,15 +207,15 @@ class Contention:
         self._looks_for_later, self._looks = self._looks, looks
         return is_shown
 
-    def replace(self, before: Demand, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
-        """Let pods take the place of one for which room is reserved, as `join` does."""
+    def replace(self, before: Demand, demand: Demand, left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
+        """Let a pod take the place of one for which room is reserved, as `join` does."""
         if any(each is before for each in self._without_room):  # They do not count.
-            return self.join(demands, left)
+            return self.join((demand,), left)
         one = before._replace(number=1)
         self._note(one, -1)
-        more = int(any(each.nodes & ~before.nodes for each in demands))
+        more = int(bool(demand.nodes & ~before.nodes))
         self._widened += more
-        conflict = self.join(demands, left)
+        conflict = self.join((demand,), left)
         if conflict is not None:
             self._note(one, 1)
             self._widened -= more
