@@ -15,7 +15,7 @@ from immutables import Map
 
 from respread.api.fields import LabelSelector, Problem
 from respread.api.policy import PriorityThreshold, VictimRules
-from respread.api.reasons import Held, Reason
+from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
@@ -318,12 +318,6 @@ def test_pods_that_only_terminate_hold_nothing(kind: str) -> None:
     plan = plan_cluster(cluster(two_zones(), [*there, going]), [default_policy()], now=NOW)
     assert [move.wave for move in plan.moves] == [0]
     assert plan.blocked == ()
-
-
-def test_a_held_group_has_the_reason_of_the_caller() -> None:
-    quiet = Held(Reason.QUIET_PERIOD, "it changed 2 s ago, and quietPeriod is 30 s")
-    found = blocked(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: quiet)
-    assert (found.reason, found.message) == (quiet.reason, quiet.message)
 
 
 def test_surplus_pods_that_the_policy_does_not_select_are_reported() -> None:

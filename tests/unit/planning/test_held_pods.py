@@ -26,6 +26,7 @@ NEVER = Map({"respread.dev/evict": "never"})
 @pytest.mark.parametrize("reason", Reason)
 def test_pods_of_a_group_on_hold_count_for_the_reason_of_the_group(reason: Reason) -> None:
     plan = plan_of(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: Held(reason, "it is so"))
+    assert [(each.reason, each.message) for each in plan.blocked] == [(reason, "it is so")]
     assert plan.held_pods == {"default": {reason: 3}}
 
 
