@@ -204,7 +204,7 @@ class _Room:
 def _full(
     domains: DomainMap, counts: Mapping[str, int], moving: Mapping[int, int], open_nodes: NodeSet, room: _Room
 ) -> Histogram:
-    """Return how many pods the domains can have at most that take no more, or fewer than the fullest one has.
+    """Return how many pods the domains can have at most, but for those with an open node for each of the fullest one's.
 
     `moving` is how many of the pods can be moved, by slot. They count in the room of a node that takes replacements:
     one of the `open_nodes`, which do now, or may once pods have left.
@@ -215,10 +215,8 @@ def _full(
     histogram: Counter[int] = Counter()
     for domain, nodes in domains.nodes.items():
         most, there = counts.get(domain, 0), nodes & open_nodes
-        if there.bit_count() >= top:
-            continue
-        with_more = most + sum(room.of(slot) - moving.get(slot, 0) for slot in slots_of(there))
-        if not there or max(most, with_more) < top:
+        if there.bit_count() < top:
+            with_more = most + sum(room.of(slot) - moving.get(slot, 0) for slot in slots_of(there))
             histogram[max(most, with_more)] += 1
     return tuple(sorted(histogram.items()))
 
