@@ -200,13 +200,12 @@ def planned_by_default(nodes: list[Node], web: list[Pod]) -> Plan:
 def test_default_constraints_let_only_one_go_if_a_node_lacks_a_label() -> None:
     """The scheduler scores such a node by the other default constraint alone."""
     nodes = [*zones("abc", 6), node("d0", None), node("b9", "b", pods=1)]
-    web = of_web({"a": 36}, 6)
-    plan = planned_by_default(nodes, web)
+    plan = planned_by_default(nodes, of_web({"a": 36}, 6))
     assert at_once(plan)[0] == 1
     assert (waits := plan.moves[1].waits) is not None
     assert "the move before it has a node: that several at once are safe can't be proven" in waits.message
     gone = pod("gone", "b9", spec(), labels=Map(app="gone"), deletion_timestamp=NOW)
-    assert (waits := planned_by_default(nodes, [*web[:6], gone]).moves[0].waits) is not None
+    assert (waits := planned_by_default(nodes, [*of_web({"a": 6}, 6), gone]).moves[0].waits) is not None
     assert "until terminating pods are gone: replacements may land on the nodes that they leave" in waits.message
 
 

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_569),  # (300, 44,000)
-        ("operator/respread", 191, 41_555),  # (-, 31,000)
+        ("operator", 279, 59_567),  # (300, 44,000)
+        ("operator/respread", 191, 41_553),  # (-, 31,000)
         ("tests", 448, 74_999),  # (-, 75,000)
     ],
 )
