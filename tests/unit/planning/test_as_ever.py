@@ -131,7 +131,7 @@ def test_paths_are_as_short_as_ever_and_found_and_proven_by_as_few_looks() -> No
     )
 
 
-def test_of_many_steps_those_twelve_are_compared_that_look_best_by_the_eviction_alone() -> None:
+def test_twelve_of_many_steps_are_compared_which_look_best_by_the_eviction_alone() -> None:
     """Twenty zones are too full until none of ten others is empty, and then ten, nine and so on."""
     web = Shape({"app": "web"}, (Rule("zone", 1, (("app", "web"),)),))
     hosts = tuple(Host({HOSTNAME: f"n{at}", "zone": f"z{at % 30}"}) for at in range(60))

@@ -82,7 +82,7 @@ def test_a_solution_is_dropped_when_the_volume_of_its_pods_binds_them_to_their_z
         assert len(plan.moves) == moves
 
 
-def test_what_was_found_for_groups_that_compete_for_room_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solutions_of_groups_that_compete_for_room_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = count(1)
     find = Finder.find
     monkeypatch.setattr(Finder, "find", lambda *given: next(searched) and find(*given))
