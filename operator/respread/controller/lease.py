@@ -12,7 +12,7 @@ from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.stores import POLICY_KINDS
-from respread.controller.options import OperatorOptions
+from respread.controller.options import LeaseOptions
 from respread.controller.permission import Leading
 from respread.handlers.informer import Informers
 from respread.kube.access import AccessError, ClusterAccess, Renewal
@@ -38,7 +38,7 @@ class Leadership(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def leadership_of(
-    options: OperatorOptions,
+    options: LeaseOptions,
     identity: str,
     access: ClusterAccess,
     renewal: Renewal,
@@ -51,7 +51,7 @@ async def leadership_of(
 
     It has connections of its own: where the API server answers slowly, others use all of theirs.
     """
-    if not options.leader_election:
+    if not options.elect:
         _log.warning(
             "No leader is elected: beside another operator of this cluster, installed in it or run elsewhere, both "
             "evict at once, against limits and for the same skew; leave --no-leader-election out unless there is "
@@ -70,7 +70,7 @@ async def leadership_of(
             requests,
             lease,
             identity,
-            times=options.lease_times,
+            times=options.times,
             on_change=on_change,
             may_give_up=may_give_up,
             is_first=partial(_nobody_has_led, informers),
@@ -80,8 +80,8 @@ async def leadership_of(
         election = Election(
             partial(candidate, requests),
             _place_of_lease(options, access, informers),
-            may_wait=access.in_cluster or options.lease_namespace is not None,
-            changeover_seconds=options.lease_times.lease_seconds,
+            may_wait=access.in_cluster or options.namespace is not None,
+            changeover_seconds=options.times.lease_seconds,
         )
         metrics.show_leadership(leading=False)
         running = asyncio.create_task(election.run(), name="election")
@@ -94,22 +94,22 @@ async def leadership_of(
 
 
 def _place_of_lease(
-    options: OperatorOptions, access: ClusterAccess, informers: Informers
+    options: LeaseOptions, access: ClusterAccess, informers: Informers
 ) -> Callable[[], ObjectKey | None]:
     """Return what tells which Lease it is."""
-    if options.lease_namespace is not None or access.in_cluster:
-        given = ObjectKey(options.lease_namespace or access.endpoint.namespace, options.lease_name)
+    if options.namespace is not None or access.in_cluster:
+        given = ObjectKey(options.namespace or access.endpoint.namespace, options.name)
         return lambda: given
 
     def find() -> ObjectKey | None:
         if not informers.health.synced:
             return None
-        return ObjectKey(namespace_of_installed(informers.state.snapshot), options.lease_name)
+        return ObjectKey(namespace_of_installed(informers.state.snapshot), options.name)
 
     return find
 
 
-def own_namespace(options: OperatorOptions, access: ClusterAccess, informers: Informers) -> Callable[[], str | None]:
+def own_namespace(options: LeaseOptions, access: ClusterAccess, informers: Informers) -> Callable[[], str | None]:
     """Return what tells the namespace of the Lease, which is the operator's own unless an option names another."""
     place = _place_of_lease(options, access, informers)
     return lambda: None if (lease := place()) is None else lease.namespace

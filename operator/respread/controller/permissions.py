@@ -18,7 +18,6 @@ import msgspec
 
 from respread.api.conditions import MissingPermission
 from respread.api.policy import Policy
-from respread.controller.options import DEFAULT_PERMISSIONS_SECONDS
 from respread.kube.requests import Meaning, Method, NoResponseError, Requests, Response, resource_of, status_of
 from respread.kube.retry import WokenLoop
 from respread.provisioning.rooms import asks_for_room
@@ -27,6 +26,8 @@ from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
+ASK_AGAIN_SECONDS: Final = 310.0
+"""How long an optional permission counts as missing by default: at most twice in 10 minutes it is asked for."""
 TRY_AGAIN_SECONDS: Final = 30.0
 """How long requests that need another permission wait after one was refused. An API server that has just started
 refuses everything for a moment."""
@@ -84,7 +85,7 @@ class Permissions:
         optional: Collection[Right],
         clock: Callable[[], float],
         *,
-        ask_again_seconds: float = DEFAULT_PERMISSIONS_SECONDS,
+        ask_again_seconds: float = ASK_AGAIN_SECONDS,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
         """Know of none yet. `notify` is called when `missing` has changed."""

@@ -149,7 +149,7 @@ class _Process(NamedTuple):
         async with contextlib.AsyncExitStack() as acting:
             leadership = await acting.enter_async_context(
                 leadership_of(
-                    *(self.options, self.identity, self.access, self.renewal, self.metrics, self.informers),
+                    *(self.options.lease, self.identity, self.access, self.renewal, self.metrics, self.informers),
                     may_give_up=lambda: not loops.acting.uncertain,
                 )
             )
@@ -158,7 +158,7 @@ class _Process(NamedTuple):
                 requests,
                 self.informers,
                 leadership,
-                own_namespace=own_namespace(self.options, self.access, self.informers),
+                own_namespace=own_namespace(self.options.lease, self.access, self.informers),
                 permissions=permissions,
                 events=events,
                 metrics=self.metrics,

@@ -11,13 +11,8 @@ from typing import Any, Final, get_args
 
 import click
 
-from respread.controller.options import (
-    DEFAULT_LISTEN_ADDRESS,
-    DEFAULT_PERMISSIONS_SECONDS,
-    DEFAULT_PLACEHOLDER_IMAGE,
-    OperatorOptions,
-    SecurePlace,
-)
+from respread.controller.options import LeaseOptions, OperatorOptions, SecurePlace
+from respread.controller.permissions import ASK_AGAIN_SECONDS
 from respread.kube.access import AccessError
 from respread.kube.leadership import LeaseTimes
 from respread.program.command_line import (
@@ -70,7 +65,7 @@ EXAMPLES: Final = (
     "--listen-address",
     metavar="HOST:PORT",
     callback=_read_by(parse_listen_address),
-    default=str(DEFAULT_LISTEN_ADDRESS),
+    default="127.0.0.1:8080",
     show_default=True,
     help="Where to serve /metrics, /livez and /readyz; :8080 is port 8080 of every address.",
 )
@@ -114,14 +109,14 @@ EXAMPLES: Final = (
 @click.option(
     "--placeholder-image",
     metavar="IMAGE",
-    default=DEFAULT_PLACEHOLDER_IMAGE,
+    default="registry.k8s.io/pause:3.10",
     show_default=True,
     help="The image of placeholder pods, which request nodes in empty domains for policies that say so.",
 )
 @click.option(
     "--permissions-seconds",
     type=click.FloatRange(1),
-    default=DEFAULT_PERMISSIONS_SECONDS,
+    default=ASK_AGAIN_SECONDS,
     show_default=True,
     help="How often to ask whether a missing optional permission is granted now.",
 )
@@ -182,10 +177,7 @@ def run(
         context=context,
         listen_address=listen_address,
         secure_metrics=secure_metrics,
-        leader_election=leader_election,
-        lease_name=lease_name,
-        lease_times=LeaseTimes(lease_seconds),
-        lease_namespace=lease_namespace,
+        lease=LeaseOptions(leader_election, lease_name, lease_namespace, LeaseTimes(lease_seconds)),
         scheduler_configuration=scheduler_configuration,
         namespaced_policies=namespaced_policies == "honor",
         placeholder_image=placeholder_image,

@@ -22,7 +22,7 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
 from respread.controller import lease
 from respread.controller.lease import leadership_of, own_namespace
-from respread.controller.options import OperatorOptions
+from respread.controller.options import LeaseOptions
 from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.kube.credentials import Endpoint, FixedIdentity
 from respread.kube.leadership import Elector, LeaseTimes
@@ -149,7 +149,7 @@ async def test_the_lease_is_taken_at_once_if_nobody_has_ever_led(monkeypatch: py
     renewal = Renewal(access, lambda: access, time.monotonic)
     of = ("test", access, renewal, parts.metrics, parts.informers)
     one, two = ({"metadata": {"name": name, "uid": name}, "spec": {}} for name in ("one", "two"))
-    async with leadership_of(OperatorOptions(lease_namespace="respread"), *of, may_give_up=lambda: True):
+    async with leadership_of(LeaseOptions(True, "respread", "respread", LeaseTimes()), *of, may_give_up=lambda: True):
         while not told:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
         is_first = [told[0]()]
@@ -162,7 +162,7 @@ async def test_the_lease_is_taken_at_once_if_nobody_has_ever_led(monkeypatch: py
             parts.list(*policies, resource=resource)
             is_first.append(told[0]())
     assert is_first == [False, False, True, True, False]
-    async with leadership_of(OperatorOptions(leader_election=False), *of, may_give_up=lambda: True) as leadership:
+    async with leadership_of(LeaseOptions(False, "", None, LeaseTimes()), *of, may_give_up=lambda: True) as leadership:
         assert leadership.leading.leads()
         assert parts.registry.get_sample_value("respread_leader") == 1
 
@@ -181,7 +181,7 @@ async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(t
         find = partial(load_access, kubeconfig=str(config))
         access = await asyncio.to_thread(find)
         renewal = Renewal(access, find, time.monotonic)
-        options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes(3))
+        options = LeaseOptions(True, "respread", "respread", LeaseTimes(3))
         parts = Parts()
         async with open_requests(access, renewal) as requests:
             path = "/api/v1/namespaces/{namespace}/pods"
@@ -194,8 +194,9 @@ async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(t
                 options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
             ) as leadership:
                 assert parts.registry.get_sample_value("respread_leader") == 0
-                of = partial(own_namespace, access=access, informers=parts.informers)
-                assert (of(options)(), of(OperatorOptions())()) == ("respread", None), "nothing is listed yet"
+                both = (options, options._replace(namespace=None))
+                places = [own_namespace(each, access, parts.informers)() for each in both]
+                assert places == ["respread", None], "nothing is listed yet"
                 async with asyncio.timeout(60):
                     assert await parts.informers.changes.wait() == {"leases"}
                 assert leadership.leading.leads()

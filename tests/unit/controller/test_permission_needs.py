@@ -56,11 +56,11 @@ class Known(Permissions):
 class Told:
     """Needs, and what was told of them."""
 
-    def __init__(self, helm_release: str | None = None) -> None:
+    def __init__(self, helm_release: str | None = None, own_namespace: str | None = "respread-system") -> None:
         self.known = Known()
         self.events: list[tuple[str, list[str]]] = []
         self.needs = PermissionNeeds(
-            self.known, own_namespace=lambda: "respread-system", announce=self.announce, helm_release=helm_release
+            self.known, own_namespace=lambda: own_namespace, announce=self.announce, helm_release=helm_release
         )
 
     def announce(self, policy: Policy, missing: Collection[MissingPermission]) -> None:
@@ -87,6 +87,9 @@ def test_the_permissions_of_policies_are_expected_where_they_govern_pods() -> No
     assert told.known.expected == {PATCH._replace(namespace="blog"), *ROOM}
     told.look(policy(**PREVENTS), acts=False)
     assert told.known.expected == frozenset()
+    nowhere = Told(own_namespace=None)
+    nowhere.look(policy("own", "shop", **PREVENTS, **ASKS))
+    assert nowhere.known.expected == {PATCH}, "it is not known yet where room is asked for"
 
 
 def test_a_policy_is_missing_only_what_it_asks_for_and_what_concerns_its_namespace() -> None:
@@ -100,12 +103,7 @@ def test_a_policy_is_missing_only_what_it_asks_for_and_what_concerns_its_namespa
             "patch clusterrebalancepolicies.respread.dev/status",
         },
         "shop/own": {"patch pods", "create events.events.k8s.io"},
-        "blog/room": {
-            "create deployments.apps",
-            "delete deployments.apps",
-            "list deployments.apps",
-            "create pods/eviction",
-        },
+        "blog/room": {"create pods/eviction", *(f"{verb} deployments.apps" for verb in ("create", "delete", "list"))},
     }
     (patch,) = [each for each in found["shop/own"] if each[0] == "patch pods"]
     assert patch[1] == ("shop",)

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.controller.options import DEFAULT_PERMISSIONS_SECONDS
 from respread.controller.permissions import (
     TRY_AGAIN_SECONDS,
     UNUSED_SECONDS,
@@ -175,7 +174,7 @@ async def test_an_expected_permission_is_asked_for_at_its_interval(*, lost: bool
     await asyncio.sleep(1)
     permissions.expect([ResourceAttributes(*PATCH, "shop")])
     world.refuse("shop", "POST", EVICTION)  # nobody asks for that
-    await asyncio.sleep(3.5 * DEFAULT_PERMISSIONS_SECONDS)
+    await asyncio.sleep(3.5 * 310)
     running.cancel()
     assert world.authorizer.asked == asked
 
@@ -213,7 +212,7 @@ async def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_cou
     assert 10 <= sent <= 20
     assert world.authorizer.asked.total() <= 20
     world.authorizer.status_code, world.authorizer.lost = 201, True
-    world.seconds += DEFAULT_PERMISSIONS_SECONDS
+    world.seconds += 310
     assert await world.sends()
 
 

@@ -77,8 +77,8 @@ def test_after_a_server_error_the_pod_may_be_evicted() -> None:
 
 
 def test_a_message_contains_the_servers_message_and_causes() -> None:
-    answer = answer_of(429, status("Cannot evict pod.", "", "DisruptionBudget"))
-    assert answer.message == "Cannot evict pod. (DisruptionBudget)"
+    for message, words in (("Cannot evict pod.", "Cannot evict pod. (DisruptionBudget)"), ("", "(DisruptionBudget)")):
+        assert answer_of(429, status(message, "", "DisruptionBudget")).message == words
     assert answer_of(502, b"<html>Bad Gateway</html>\n").message == "<html>Bad Gateway</html>"
     assert answer_of(503, b"").message == "the API server answered 503 without a message"
     assert len(answer_of(500, b"x" * 10_000).message) == 500

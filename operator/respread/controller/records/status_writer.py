@@ -155,7 +155,8 @@ class StatusWriter:
 
     async def write_all(self, wanted: Iterable[Wanted]) -> None:
         """Write all statuses that differ, due or not, before this replica ends."""
-        await asyncio.gather(*self._ensuring.values(), return_exceptions=True)  # they wait for more to come
+        if self._ensuring:  # they wait for more to come
+            await asyncio.wait(self._ensuring.values())
         await asyncio.gather(*map(self._write_in_turn, wanted))
 
     @property
