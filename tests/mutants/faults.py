@@ -264,8 +264,8 @@ FAULTS: Final = (
     Fault(
         "an eviction without an answer does not count any more",
         "controller/records/journal.py",
-        "            else:\n                self._journal.doubt(move)\n",
-        "            else:\n                self._journal.settle(move, made=False)\n",
+        "                else:\n                    self._journal.doubt(move)\n",
+        "                else:\n                    self._journal.settle(move, made=False)\n",
     ),
     Fault(
         "a move that a policy's record lacks reduces its counts",

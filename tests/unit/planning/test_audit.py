@@ -23,6 +23,7 @@ from respread.cluster.pod import (
     TopologySpreadConstraint,
 )
 from respread.cluster.state import ClusterState
+from respread.controller.scheduler_model import SchedulerModel
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.planning.audit.finding import AuditRule, Finding, state_of
 from respread.planning.audit.rules import judge
@@ -401,7 +402,8 @@ def room_found(
     nodes = [node(f"{zone}1", zone, pods=room.get(zone, 110)) for zone in ("a", "b", "c")]
     there = [*pods(placed, of), *(pod(f"web-{number}", "", of) for number in range(waiting))]
     snapshot = cluster(nodes, [*there, pod("gated", "", spec(has_scheduling_gates=True))])
-    auditor, spread, predictor = Auditor(foresees_room=foresees), spread_of(snapshot), Predictor(ClusterView())
+    auditor, spread = Auditor() if foresees else SchedulerModel().auditor, spread_of(snapshot)
+    predictor = Predictor(ClusterView())
     found = auditor.update(snapshot, spread, predictor)
     again = auditor.update(snapshot, spread, predictor)
     assert all(again[key] is each for key, each in found.items())

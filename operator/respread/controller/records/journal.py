@@ -196,21 +196,21 @@ class Recording:
         If it `is_one_of_several`, a request for it was sent before, or will be sent again. So what was not done now may
         be done all the same.
         """
-        why = result if isinstance(result, Held) else result.held
-        made = isinstance(result, Answer) and result.may_have_evicted
         if isinstance(result, Answer):
+            why = result.held
             self._metrics.count(EVICTIONS, policy=move.policy, namespace=move.pod.namespace, result=result.result)
             self._announcements.eviction(move, result)
+            if result.may_have_evicted:
+                self._journal.history.serve(move.pod.namespace)
+                if result.evicted:
+                    self._journal.settle(move, made=True)
+                    self._journal.history.made(move.policy)
+                else:
+                    self._journal.doubt(move)
+                return
         else:
+            why = result
             self._announcements.held_back(move, result)
-        if made:
-            self._journal.history.serve(move.pod.namespace)
-            if isinstance(result, Answer) and result.evicted:
-                self._journal.settle(move, made=True)
-                self._journal.history.made(move.policy)
-            else:
-                self._journal.doubt(move)
-            return
         if why is not None:
             self._refusals.held_back(move, why)
         if is_one_of_several:
