@@ -81,8 +81,6 @@ class PreventionLoop:
         self._loop = WokenLoop(lambda: _log.exception("Working out pod deletion costs failed; it is tried again"))
         self.contested: Mapping[str, tuple[ContestedCosts, ...]] = {}
         """By policy, the ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
-        self._told = 0
-        """The version of the contests that was told."""
         self._tell_at = -inf
 
     def observe(
@@ -105,7 +103,7 @@ class PreventionLoop:
         if self._term is None or self._term.number != term:
             now = self._clock()
             contests = recalled_contests(records, ClockReading(now, time()))
-            self.contested, self._told = {}, 0
+            self.contested = {}
             self._term = _CostTerm(term, CostPlanner(now, contests), careful_until=now + CAREFUL_SECONDS)
             # What a term before left unanswered is not known in this one: reading tells it only once it is over.
             self._paused_until = max(self._paused_until, self._unknown_until)
@@ -145,7 +143,7 @@ class PreventionLoop:
             ClockReading(now, time()), has_time=lambda: self._clock() - now < SLICE_SECONDS
         ):
             self._tell_avoided(avoided)
-        told_seconds = self._tell_contested(prevention, now)
+        told_seconds = self._tell_contested(term, now)
         if not under_way and not prevention.waiting:
             self._tell_made(term)
         while len(under_way) < AT_ONCE and (request := self._next_request(term, now)) is not None:
@@ -272,14 +270,14 @@ class PreventionLoop:
             evictions_avoided=avoided.evictions,
         )
 
-    def _tell_contested(self, prevention: CostPlanner, now: float) -> float:
+    def _tell_contested(self, term: _CostTerm, now: float) -> float:
         """Tell who else writes costs, and return for how many seconds there is nothing more to tell."""
-        contests = prevention.contests
-        if contests.version == self._told:
+        contests = term.prevention.contests
+        if contests.version == term.told:
             return inf
         if now < self._tell_at:
             return self._tell_at - now
-        self._told, self._tell_at = contests.version, now + TELL_SECONDS
+        term.told, self._tell_at = contests.version, now + TELL_SECONDS
         for policy, costs in contests.take_lost().items():
             self._metrics.count(COSTS_LOST, costs, policy=policy)
         before, self.contested = self.contested, contests.repeated()
@@ -316,6 +314,8 @@ class _CostTerm:
         self.leaving: Collection[str] = frozenset()
         self._unclear: dict[str, tuple[float, Patch]] = {}
         """By pod, the patches that may or may not have been applied, and from when on the pod is read."""
+        self.told = 0
+        """The version of the contests that was told."""
         self.made: Counter[Purpose] = Counter()
         """Patches whose outcome has not been reported."""
 

@@ -73,15 +73,16 @@ def test_the_event_is_on_the_top_owner_once_it_is_known() -> None:
         Ended(move=MOVE, outcome=Outcome.WORSE, replacement=None, seconds=1.0, message="somehow")
     )
     workload = [each.regarding for each in announced.events if each.regarding.name == "web"]
-    assert [(each.api_version, each.kind, each.uid) for each in workload] == [
-        ("apps/v1", "Deployment", "uid-of-web")
-    ] * 2
+    web = ("apps/v1", "Deployment", "uid-of-web")
+    assert [(each.api_version, each.kind, each.uid) for each in workload] == [web, web]
 
 
 @pytest.mark.parametrize("outcome", sorted(Outcome))
-def test_only_moves_that_did_not_improve_the_spread_produce_events(outcome: Outcome) -> None:
+def test_only_moves_that_did_not_help_produce_events(outcome: Outcome, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     announced = Announced()
-    announced.announcements.end(Ended(move=MOVE, outcome=outcome, replacement=None, seconds=1.0, message="somehow"))
+    announced.announcements.end(Ended(move=MOVE, outcome=outcome, replacement=None, seconds=1.26, message="somehow"))
+    assert "'seconds': 1.3," in caplog.text
     if outcome is Outcome.IMPROVED:
         assert announced.events == []
     else:

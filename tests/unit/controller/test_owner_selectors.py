@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
@@ -240,7 +241,7 @@ async def test_after_a_server_error_no_owner_is_read_for_a_while(
 # The version
 
 
-async def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
+async def test_the_version_is_requested_until_it_is_known_and_then_followed(caplog: pytest.LogCaptureFixture) -> None:
     setup = Setup()
     version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
     asking = asyncio.create_task(SchedulerModel(version=version).run())
@@ -248,6 +249,7 @@ async def test_the_server_version_is_requested_until_it_is_known_and_then_follow
     await setup.parts.informers.changes.wait()
     assert version.asked
     assert version.version == ""
+    assert {len(each) for each in re.findall(r"'wait_seconds': ([\d.]+)", caplog.text)} == {len("0.5")}
     setup.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
     await asyncio.sleep(5)
     assert version.version == "v1.36.3"

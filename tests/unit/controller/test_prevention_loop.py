@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -197,16 +198,16 @@ async def test_a_pause_holds_all_patches_and_no_shorter_one_ends_it() -> None:
     assert {round(at - BEGAN) for _, _, at in cluster.asked} == {0, 7}
 
 
-async def test_pauses_grow_until_a_patch_is_made() -> None:
+async def test_pauses_grow_until_a_patch_is_made(caplog: pytest.LogCaptureFixture) -> None:
     async with running(Prevented(PODS, [*[NOT_SENT] * 5, 200, NOT_SENT])) as cluster:
         await cluster.observe(20)
         cluster.costs = {name: {} for name in cluster.costs}  # by another writer
         await cluster.observe(20)
-    gaps = [
-        after - before for before, after in pairwise(at for _, pod, at in cluster.asked if pod == cluster.asked[0][1])
-    ]
+    first = cluster.asked[0][1]
+    gaps = [after - before for before, after in pairwise(at for _, pod, at in cluster.asked if pod == first)]
     for gap, most in zip(gaps[:5] + gaps[6:], (0.5, 0.5, 1.0, 2.0, 4.0, 0.5), strict=True):
         assert most / 2 <= gap <= most + 0.001
+    assert {len(each) for each in re.findall(r"'pause_seconds': ([\d.]+)", caplog.text)} == {len("0.5")}
 
 
 @pytest.mark.parametrize(
