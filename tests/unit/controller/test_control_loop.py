@@ -557,8 +557,6 @@ async def test_nothing_is_evicted_while_a_watch_is_stale_or_by_a_policy_in_dry_r
 ) -> None:
     cluster = SimulatedCluster(1, limits={})
     loop = cluster.control_loop()
-    await loop.reconcile()
-    await asyncio.sleep(6)  # the quiet period is over, and another status is due
     now = [0.0]
     health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
     cluster.parts.informers.health = health
@@ -566,6 +564,8 @@ async def test_nothing_is_evicted_while_a_watch_is_stale_or_by_a_policy_in_dry_r
     for kind in health.kinds:
         if kind != "nodes":
             health.heard(kind)
+    await loop.reconcile()
+    await asyncio.sleep(6)  # the quiet period is over, and another status is due
     await loop.reconcile()
     assert cluster.acting.journal.ledger.chosen == ()
     (violation,) = cluster.written[-1]["violations"]
