@@ -41,6 +41,7 @@ from respread.moves.entry import STEP_SECONDS, Outcome
 from respread.moves.following import STEADY_SECONDS
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
+from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.health import HealthReport
 from respread.telemetry.metrics import OUTCOMES
 from respread.telemetry.server import ListenAddress, serve_telemetry
@@ -202,9 +203,10 @@ def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> 
     loop.set_policies(policy("one"), version=200)
     asyncio.run(loop.loop.reconcile())
     assert loop.requests.written == []
-    version.asked = True
+    version.asked, version.version = True, "v1.36.3"
     asyncio.run(loop.loop.reconcile())
     assert len(loop.requests.written) == 1
+    assert loop.scheduler.predictor.configuration != SchedulerConfiguration(), "it follows the version"
     version.asked = False
     loop.requests.statuses = {}
     loop.set_policies(policy("one"), policy("two"), version=300)
