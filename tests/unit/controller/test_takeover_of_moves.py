@@ -144,7 +144,7 @@ def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, Recorded]) 
 
 def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     before = world(came("young"), came("replacement-of-another", creation_timestamp=NOW + ONE_SECOND))
-    first = process(50)
+    first = process(50, wall=WALL + 30)
     send(first, of_web(before), world(came("young")))
     flight = first.ledger.in_flight[0]
     other = before.pods[came("replacement-of-another").key]
@@ -153,7 +153,7 @@ def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     assert remembered.newest == NOW
     assert remembered.newest_pods == ("replacement-of-another", "young")
     after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
-    second = resume(process(7), killed(first, before), after)
+    second = resume(process(7, WALL + 31), killed(first, before), after)
     assert followed(second, after) == ()
     new = cluster(NODES, [*after.pods.values(), came("new")])  # within the same second as `young`
     (ended,) = followed(second, new)
