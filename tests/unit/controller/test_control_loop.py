@@ -310,10 +310,11 @@ def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
     assert found == [gathered] * 2
 
 
-def test_time_without_the_cpu_is_not_computing_time() -> None:
+async def test_time_without_the_cpu_is_not_computing_time() -> None:
     """On a busy machine, most of the time passes without the CPU. Gathering as long again would delay all moves."""
-    thread = PlanningThread()
-    asyncio.run(thread.compute(threading.Event().wait, 0.5))
+    thread, wait = PlanningThread(), threading.Event().wait
+    work = [thread.compute(lambda: wait(0.25) or threading.current_thread().name) for _ in range(2)]
+    assert await asyncio.gather(*work) == ["planning_0"] * 2, "one after another, in a thread of its own"
     assert thread.take_seconds() < 0.25
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import inf
 
 import pytest
@@ -139,23 +140,18 @@ class TestLastLook:
         return found
 
     @pytest.mark.parametrize(
-        ("reason", "held"),
+        ("held", "reason"),
         [
-            (Reason.REPLACEMENT_WOULD_WAIT, [True, False]),
-            (Reason.TEMPLATE_DIFFERS, [True, False]),
-            (Reason.PROTECTED_POD, [True, False]),
-            (Reason.UNKNOWN_OWNER, [True, True]),
-            (Reason.REPLACEMENT_REFUSED, [True, True]),
-            (Reason.GROUP_TOO_LARGE, [True, True]),
-            (Reason.TOO_FEW_REPLICAS, [True, True]),
-            (Reason.IN_MOTION, [False, False]),
-            (Reason.API_UNAVAILABLE, [False, False]),
+            *product([[True, False]], ["ReplacementWouldWait", "TemplateDiffers", "ProtectedPod"]),
+            *product([[True, True]], ["UnknownOwner", "ReplacementRefused", "GroupTooLarge", "TooFewReplicas"]),
+            *product([[True, True]], ["UnknownReplacement"]),
+            *product([[False, False]], ["InMotion", "ApiUnavailable"]),
         ],
     )
     def test_a_last_look_holds_the_pod_or_its_whole_controller_for_a_minute(
-        self, reason: Reason, held: list[bool]
+        self, reason: str, held: list[bool]
     ) -> None:
-        refusals, clock = self.holding(reason)
+        refusals, clock = self.holding(Reason(reason))
         clock.now = 59
         assert self.held(refusals) == held
         clock.now = 60
