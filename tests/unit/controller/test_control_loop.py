@@ -555,9 +555,7 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
 
 
 @pytest.mark.virtual_time
-async def test_nothing_is_evicted_while_a_watch_is_stale_or_by_a_policy_in_dry_run(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_nothing_is_evicted_on_a_stale_watch_or_in_dry_run(caplog: pytest.LogCaptureFixture) -> None:
     cluster = SimulatedCluster(1, limits={})
     loop = cluster.control_loop()
     now = [0.0]

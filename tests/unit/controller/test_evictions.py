@@ -467,6 +467,17 @@ def test_a_pod_that_was_read_long_ago_is_read_again_before_its_dry_run() -> None
     assert ("GET", "/api/v1/namespaces/default/pods/b") in world.stub.requests
 
 
+async def test_a_pod_is_read_unless_it_was_there_when_its_controller_was_read() -> None:
+    world, other, listed = Cluster(policy()), msgspec.structs.replace(A, uid="of another"), pods_with({})
+    listed["items"][1] |= {"status": {"phase": "Failed"}}
+    world.stub.on("GET", "/namespaces/default/pods", answering(listed))
+    async with world.acting() as acting:
+        owners = world.batch(acting, ()).owners
+        assert not owners.has_read(A)
+        await owners.why_not_at_rest(move(A), policy().spec.victims, world.snapshot, acting.journal.ledger)
+        assert [owners.has_read(each) for each in (A, B, other)] == [True, False, False]
+
+
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> None:
     world = Cluster(policy())

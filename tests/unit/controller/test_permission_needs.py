@@ -96,14 +96,11 @@ def test_a_policy_is_missing_only_what_it_asks_for_and_what_concerns_its_namespa
     told = Told()
     everything = (PATCH, EVENTS, EVICT, STATUS, BUFFERS, *ROOM, PATCH._replace(namespace="gone"))
     found = told.look(policy(), policy("own", "shop", **PREVENTS), policy("room", "blog", **ASKS), lacking=everything)
+    events, evict = "create events.events.k8s.io", "create pods/eviction"
     assert {name: {each[0] for each in missing} for name, missing in found.items()} == {
-        "default": {
-            "create events.events.k8s.io",
-            "create pods/eviction",
-            "patch clusterrebalancepolicies.respread.dev/status",
-        },
-        "shop/own": {"patch pods", "create events.events.k8s.io"},
-        "blog/room": {"create pods/eviction", *(f"{verb} deployments.apps" for verb in ("create", "delete", "list"))},
+        "default": {events, evict, "patch clusterrebalancepolicies.respread.dev/status"},
+        "shop/own": {events, "patch pods"},
+        "blog/room": {evict, *(f"{verb} deployments.apps" for verb in ("create", "delete", "list"))},
     }
     (patch,) = [each for each in found["shop/own"] if each[0] == "patch pods"]
     assert patch[1] == ("shop",)

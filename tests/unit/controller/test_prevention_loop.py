@@ -177,9 +177,7 @@ async def test_each_answer_has_its_consequence_for_the_pod(
     assert not result or cluster.value("patches", result=result) == 1
 
 
-async def test_eight_patches_are_sent_at_once_and_the_next_when_one_is_answered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_eight_patches_are_sent_at_once_and_one_after_each_answer(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cluster = Prevented(MANY)
     cluster.setting = PolicySetting((policy(),))

@@ -69,8 +69,7 @@ def test_two_budgets_that_the_watch_has_not_shown_hold_the_pod() -> None:
     [
         (EvictionResult.BUDGET_OUT_OF_DATE, None, 10),
         (EvictionResult.BUDGET_OUT_OF_DATE, 3, 3),
-        (EvictionResult.FORBIDDEN, None, 60),
-        (EvictionResult.INVALID, None, 60),
+        *product([EvictionResult.FORBIDDEN, EvictionResult.INVALID], [None], [60]),
         (EvictionResult.NAMESPACE_TERMINATING, None, 60),
         (EvictionResult.UNAUTHORIZED, None, 10),
     ],
