@@ -569,8 +569,8 @@ async def test_nothing_is_evicted_on_a_stale_watch_or_in_dry_run(caplog: pytest.
     await asyncio.sleep(6)  # the quiet period is over, and another status is due
     await loop.reconcile()
     assert cluster.acting.journal.ledger.chosen == ()
-    (violation,) = cluster.written[-1]["violations"]
-    assert violation["reason"] == "ApiUnavailable"
+    (violation,), pace = cluster.written[-1]["violations"], cluster.written[-1]["pace"]
+    assert (violation["reason"], violation["plannedMoves"], pace["evictionsLeft"]) == ("ApiUnavailable", 1, 1)
     assert "nothing was heard of nodes" in violation["message"]
     before = len(cluster.written)
     now[0] += 60
