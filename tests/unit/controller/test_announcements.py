@@ -69,9 +69,7 @@ def test_the_event_is_on_the_top_owner_once_it_is_known() -> None:
         controller.uid, OwnerReference("apps/v1", "Deployment", "web", "uid-of-web")
     )
     announced.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
-    announced.announcements.end(
-        Ended(move=MOVE, outcome=Outcome.WORSE, replacement=None, seconds=1.0, message="somehow")
-    )
+    announced.announcements.end(Ended(move=MOVE, outcome=Outcome.WORSE, replacement=None, seconds=1.0, message="so"))
     workload = [each.regarding for each in announced.events if each.regarding.name == "web"]
     web = ("apps/v1", "Deployment", "uid-of-web")
     assert [(each.api_version, each.kind, each.uid) for each in workload] == [web, web]
