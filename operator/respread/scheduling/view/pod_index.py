@@ -260,12 +260,9 @@ def _domains(
     column: LabelColumn, eligible: NodeSet, *, keyless: bool
 ) -> Callable[[], tuple[tuple[str | None, ...], int]]:
     def derive() -> tuple[tuple[str | None, ...], int]:
-        if keyless:
-            domain_of = tuple(
-                (value or "") if eligible >> slot & 1 else None for slot, value in enumerate(column.values)
-            )
-        elif column.present & ~eligible:
-            domain_of = tuple(value if eligible >> slot & 1 else None for slot, value in enumerate(column.values))
+        if keyless or column.present & ~eligible:
+            values = (value or "" for value in column.values) if keyless else column.values
+            domain_of = tuple(value if eligible >> slot & 1 else None for slot, value in enumerate(values))
         else:
             domain_of = tuple(column.values)
         return domain_of, len(set(domain_of) - {None})
