@@ -279,7 +279,7 @@ class TestPerHour:
 
     def test_the_group_with_evictions_in_the_last_hour_is_first_of_two_that_need_as_many(self) -> None:
         one, two = (victim(number, component=number, groups=(group(str(number)),)) for number in (1, 2))
-        paced = pace([one, two], cluster_policy(limits(per_hour=1)), groups={two.groups[0]: GroupPace(3, 1)}.get)
+        paced = pace([one, two], cluster_policy(limits(per_hour=1)), groups=lambda key: GroupPace(3, key in two.groups))
         assert numbers(paced.now) == [2]
 
     def test_groups_of_important_policies_are_finished_first(self) -> None:
