@@ -101,7 +101,6 @@ class Limiters:
     """
 
     def __init__(self) -> None:
-        self._made: tuple[Policies, tuple[Limiter, ...]] = (Map(), ())
         self._right: dict[str, Limiter] = {}
         """Those of policies that are valid, or were."""
 
@@ -111,17 +110,13 @@ class Limiters:
         If a policy has been invalid since this process started, its limits are used as far as they can be read, with
         defaults for invalid ones.
         """
-        if policies is self._made[0]:
-            return self._made[1]
         known = self._right
         self._right = {
             name: Limiter.of(policy) if not policy.problems else known[name]
             for name, policy in policies.items()
             if not policy.problems or name in known
         }
-        made = tuple(self._right.get(name) or Limiter.of(policy) for name, policy in policies.items())
-        self._made = (policies, made)
-        return made
+        return tuple(self._right.get(name) or Limiter.of(policy) for name, policy in policies.items())
 
 
 class GroupPace(NamedTuple):
