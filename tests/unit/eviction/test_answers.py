@@ -26,7 +26,8 @@ OVERLAPPING = status(f"{OVERLAP}, which the eviction subresource does not suppor
 @pytest.mark.parametrize(
     ("code", "body", "retry_after", "result", "reason"),
     [
-        *((code, b'{"status":"Success"}', None, EvictionResult.EVICTED, None) for code in (200, 201)),
+        (200, b'{"status":"Success"}', None, EvictionResult.EVICTED, None),
+        (201, b'{"status":"Success"}', None, EvictionResult.EVICTED, None),
         (201, b"", None, EvictionResult.EVICTED, None),
         (404, status('pods "a" not found', "pods"), None, EvictionResult.GONE, None),
         (404, status('namespaces "a" not found', "namespaces"), None, EvictionResult.GONE, None),
@@ -53,7 +54,8 @@ OVERLAPPING = status(f"{OVERLAP}, which the eviction subresource does not suppor
         (502, b"<html>Bad Gateway</html>", None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
         (503, b"", 1.0, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
         (504, status("couldn't update PodDisruptionBudget"), 10.0, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
-        *((code, b"", None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE) for code in (302, 408)),
+        (408, b"", None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
+        (302, b"", None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
     ],
 )
 def test_an_answer_has_a_result(

@@ -253,7 +253,6 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
 
 
 def test_a_budget_that_holds_all_pods_is_reported() -> None:
-    """What else budgets say is in `test_budgets`."""
     found = blocked(cluster(two_zones(), three_in_a(), poddisruptionbudgets=[budget()]))
     assert found.reason == Reason.HELD_BY_BUDGET
     assert found.message == REPLICAS + (

@@ -90,8 +90,12 @@ def reasons(nodes: list[Node], by_node: Mapping[str, int], of: PodSpec = WEB, **
 @pytest.mark.parametrize(
     ("tolerations", "minutes", "leaves"),
     [
-        *(((), 10, True), ((FOR_A_MINUTE,), 10, True), ((FOR_AN_HOUR,), 10, False), ((FOR_AN_HOUR,), 60, True)),
-        *(((FOR_EVER,), 10, False), ((FOR_EVER, FOR_A_MINUTE), 10, False)),
+        ((), 10, True),
+        ((FOR_A_MINUTE,), 10, True),
+        ((FOR_AN_HOUR,), 10, False),
+        ((FOR_AN_HOUR,), 60, True),
+        ((FOR_EVER,), 10, False),
+        ((FOR_EVER, FOR_A_MINUTE), 10, False),
     ],
 )
 def test_pods_leave_when_their_toleration_of_a_taint_ends_within_the_patience(
