@@ -27,7 +27,7 @@ from respread.telemetry.logs import get_logger
 _log: Final = get_logger(__name__)
 
 ASK_AGAIN_SECONDS: Final = 310.0
-"""How long an optional permission counts as missing by default: at most twice in 10 minutes it is asked for."""
+"""How long an optional permission counts as missing by default, so that it is asked for twice in 10 minutes at most."""
 TRY_AGAIN_SECONDS: Final = 30.0
 """How long requests that need another permission wait after one was refused. An API server that has just started
 refuses everything for a moment."""

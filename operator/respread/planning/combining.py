@@ -380,10 +380,11 @@ class _Wave:
             alike.setdefault((id(member.prepared), member.nodes, own), []).append(member)
         for members in alike.values():
             demand = self._current.of(members[0], component=component, number=len(members))
-            # They only take room: none of them is evicted before it has joined.
-            reserved = demand._replace(nodes=demand.sure, closing=0)
-            if self._contention.reserve(reserved):
-                self._reserved.update((member.pod.uid, reserved) for member in members)
+            if demand.sure:
+                # They only take room: none of them is evicted before it has joined.
+                reserved = demand._replace(nodes=demand.sure, closing=0)
+                if self._contention.reserve(reserved):
+                    self._reserved.update((member.pod.uid, reserved) for member in members)
 
     def _slots_left(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
         left: dict[int, list[Pod]] = {}

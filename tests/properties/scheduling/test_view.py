@@ -166,9 +166,7 @@ def test_an_updated_view_equals_a_new_one(cluster: Known, profile: Profile, data
 
 
 @given(clusters(), profiles, st.data())
-def test_predictions_for_all_nodes_equal_those_for_each_node(
-    cluster: Known, profile: Profile, data: st.DataObject
-) -> None:
+def test_predictions_for_all_nodes_equal_those_for_each(cluster: Known, profile: Profile, data: st.DataObject) -> None:
     state, known = cluster
     predictor = Predictor(ClusterView(state.snapshot), configured(profile))
     pod = data.draw(pods(known, "new").map(unbound))

@@ -59,9 +59,7 @@ def change(data: st.DataObject, state: ClusterState, known: list[PodSpec], what:
 
 
 @given(clusters(), defaults, st.data())
-def test_the_index_equals_one_built_from_scratch_after_any_change(
-    cluster: Known, rules: DefaultConstraints, data: st.DataObject
-) -> None:
+def test_the_index_equals_a_new_one(cluster: Known, rules: DefaultConstraints, data: st.DataObject) -> None:
     state, known = cluster
     index = SpreadIndex(rules)
     for _ in range(data.draw(st.integers(1, 4))):

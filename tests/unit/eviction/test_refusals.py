@@ -139,10 +139,8 @@ class TestLastLook:
         ("reasons", "held"),
         [
             (["ReplacementWouldWait", "TemplateDiffers", "ProtectedPod"], [True, False]),
-            (
-                ["UnknownOwner", "UnknownReplacement", "ReplacementRefused", "GroupTooLarge", "TooFewReplicas"],
-                [True, True],
-            ),
+            (["UnknownOwner", "UnknownReplacement", "ReplacementRefused"], [True, True]),
+            (["GroupTooLarge", "TooFewReplicas"], [True, True]),
             (["InMotion", "ApiUnavailable"], [False, False]),
         ],
     )

@@ -45,6 +45,12 @@ def test_the_fewest_evictions_equal_an_exhaustive_search(
     assert min(found, NEVER) == wanted
 
 
+def test_the_fewest_evictions_of_known_cases() -> None:
+    for counts, max_skew, fewest in (((4, 0, 0), 1, 2), ((4, 4, 0), 2, 2), ((5, 5, 5), 1, 0), ((1, 0, 0), 1, 0)):
+        zones = {f"zone-{number}": [count] for number, count in enumerate(counts)}
+        assert fewest_evictions(zones, zone_skew=max_skew) == fewest
+
+
 def test_each_eviction_is_paired_with_a_later_ready_pod_of_its_deployment() -> None:
     web, shop, gone = ("busy", "web"), ("busy", "shop"), ("busy", "gone")
     evicted = [(web, 10.0), (web, 10.5), (shop, 11.0), (gone, 9.0), (web, 30.0)]

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_554),  # (300, 44,000)
-        ("operator/respread", 191, 41_540),  # (-, 31,000)
+        ("operator", 279, 59_555),  # (300, 44,000)
+        ("operator/respread", 191, 41_541),  # (-, 31,000)
         ("tests", 448, 74_999),  # (-, 75,000)
     ],
 )
