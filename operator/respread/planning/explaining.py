@@ -386,7 +386,7 @@ class MissingDomains:
         found = {key: held for key, name in selected.items() if (held := self._held(groups[key], name)) is not None}
         kept = [(key, held) for key, held in known if key not in found or held.reason is not Reason.TOO_FEW_DOMAINS]
         others = found.keys() - {key for key, _ in kept}
-        return kept + [(key, held) for key, held in found.items() if key in others]
+        return kept + [(key, found[key]) for key in sorted(others, key=str)]
 
     def _with_remedy(self, key: GroupKey, held: Held, policy: str) -> Held:
         """Return why a group is not restored, with what its policy does about domains without room."""
