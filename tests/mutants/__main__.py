@@ -2,10 +2,10 @@
 
     python -m tests.mutants [--only WORD] [--random NUMBER] [--seed SEED]
 
-The faults are those of `faults.py`, and as many as `--random` says that are drawn from the operators of the code in the
+The faults are those of `faults.txt`, and as many as `--random` says that are drawn from the operators of the code in the
 packages on which safety depends (`operators.py`). For each, the fast tests run that enter the changed function, until
 one fails. Prints which test caught which fault, the faults that none caught, and the share of the drawn ones that were
-caught by package. The exit code is 1 if a fault of `faults.py` was not caught, or less than 95% of the others.
+caught by package. The exit code is 1 if a fault of `faults.txt` was not caught, or less than 95% of the others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("--only", default="", metavar="WORD", help="faults that have it in their name or file")
     parser.add_argument("--random", default=100, type=int, metavar="NUMBER", help="faults to draw (%(default)s)")
-    parser.add_argument("--only-random", action="store_true", help="leave those of faults.py out")
+    parser.add_argument("--only-random", action="store_true", help="leave those of faults.txt out")
     parser.add_argument("--seed", default=random.randrange(10**6), type=int, help="for those; by default another each")
     parser.add_argument("--seconds", default=60, type=float, help="the longest time of tests of a fault (%(default)s)")
     options = parser.parse_args()
@@ -49,7 +49,7 @@ def main() -> int:
         listed = [_try(tried, each.change(tried.code(each.file))) for each in named]
         results = [_try(tried, each) for each in others]
     missed = [each for each in listed if not each.by]
-    print(f"\n{len(listed) - len(missed)} of {len(listed)} faults of faults.py are caught.")
+    print(f"\n{len(listed) - len(missed)} of {len(listed)} faults of faults.txt are caught.")
     print(f"Of those drawn with seed {options.seed}:")
     caught = _print_shares([each for each in results if not each.why])
     return 1 if missed or caught < LEAST_SHARE else 0
