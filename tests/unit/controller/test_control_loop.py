@@ -325,7 +325,10 @@ async def test_stopping_ends_the_loop_at_once_and_no_move_and_no_term_begins(ter
     await asyncio.sleep(0.2)
     assert not running.done()
     before, loop.term = loop.requests.lists, term
+    planned_for = loop.acting.permission.planned_for(Map(), loop.seconds)
     loop.loop.stop()
+    held = loop.acting.permission.why_not(move("web"), planned_for)
+    assert (held and held.message) == "this replica is being stopped"
     async with asyncio.timeout(BEAT_SECONDS / 2):
         await running
     assert loop.requests.lists == before > 0

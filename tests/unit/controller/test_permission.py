@@ -149,7 +149,7 @@ def test_one_line_tells_that_nothing_is_evicted_until_the_reason_changes(
 ) -> None:
     inputs = Inputs()
     told = []
-    for seconds, generation in ((6, 1), (1, 1), (0, 2), (0, 1), (6, 1)):
+    for seconds, generation in ((6, 1), (1, 1), (0, 2), (0, 1), (6, 1), (0, 0), (6, 0)):
         inputs.seconds += seconds
         if not seconds:
             there = Map({"default": msgspec.structs.replace(ENFORCES, generation=generation)})
@@ -157,7 +157,7 @@ def test_one_line_tells_that_nothing_is_evicted_until_the_reason_changes(
             inputs.confirmations.note("default", PolicyVersions(Map(), inputs.seconds))
         inputs.reason(move)
         told.append(caplog.text.count("Nothing is evicted for now"))
-    assert told == [1, 1, 2, 2, 3]
+    assert told == [1, 1, 2, 2, 3, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,8 @@ def own(namespace: str, name: str = "own", generation: int = 1) -> Policy:
 
 def test_a_new_policy_of_a_namespace_holds_only_moves_in_that_namespace(move: Move) -> None:
     inputs = Inputs()
+    again = inputs.permission.planned_for(inputs.policies, inputs.seconds)
+    assert again.by_place is inputs.planned.by_place, "it is not worked out anew for each of thousands of moves"
     for number in range(3):
         inputs.policies = inputs.policies.set(f"shop/{number}", own("shop", str(number)))
         assert inputs.reason(move) is None
