@@ -109,7 +109,7 @@ def test_a_policy_is_missing_only_what_it_asks_for_and_what_concerns_its_namespa
 @pytest.mark.parametrize(
     ("helm_release", "permission", "words"),
     [
-        ("spread", PATCH, "set prevention.enabled=true in the Helm release spread"),
+        ("spread", PATCH, "prevention.enabled=true in the Helm release spread, or set podDeletionCost to Disabled in"),
         ("spread", EVENTS, "upgrade the Helm release spread"),
         (None, PATCH, "add the component manifests/components/prevention to the kustomization"),
         (None, EVENTS, "apply manifests/base, whose ClusterRole grants it"),

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from respread.controller.permissions import (
-    TRY_AGAIN_SECONDS,
-    UNUSED_SECONDS,
-    Permissions,
-    ResourceAttributes,
-    permission_for,
-)
+from respread.controller.permissions import Permissions, ResourceAttributes, permission_for
 from respread.kube.requests import Method, NoResponseError, Response
 from tests.fake_requests import FakeRequests
 
 POD = "/api/v1/namespaces/{namespace}/pods/{name}"
 EVICTION = f"{POD}/eviction"
 PATCH = ("patch", "", "pods")
-TEN_MINUTES = 600
+TEN_MINUTES, HOUR = 600, 3600
 
 
 class Authorizer(FakeRequests):
@@ -40,6 +34,7 @@ class Authorizer(FakeRequests):
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         del method, path, names
+        assert options["timeout_seconds"] <= 5, "requests wait for it"
         wanted = options["body"]["spec"]["resourceAttributes"]
         self.asked[wanted.get("namespace", "")] += 1
         await asyncio.sleep(0)
@@ -52,18 +47,25 @@ class Authorizer(FakeRequests):
 class World:
     """Permissions on a clock, of which patching pods is optional."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.seconds = 0.0
         self.authorizer = Authorizer()
-        self.changes = 0
-        self.permissions = Permissions(self.authorizer, {PATCH}, lambda: self.seconds, notify=self.changed)
+        self.changes = self.looks = 0
+        self._given_clock = clock
+        self.permissions = Permissions(self.authorizer, {PATCH}, self.clock, notify=self.changed)
+
+    def clock(self) -> float:
+        self.looks += 1
+        return self.seconds if self._given_clock is None else self._given_clock()
 
     def changed(self) -> None:
         self.changes += 1
 
     async def sends(self, namespace: str = "shop", method: Method = "PATCH", path: str = POD) -> bool:
         """Return whether a request is sent."""
-        return await self.permissions.refusal(method, path, {"namespace": namespace, "name": "web"}) is None
+        refusal = await self.permissions.refusal(method, path, {"namespace": namespace, "name": "web"})
+        assert refusal is None or not refusal.sent
+        return refusal is None
 
     def refuse(self, namespace: str = "shop", method: Method = "PATCH", path: str = POD, words: str = "") -> None:
         """Take over a refusal by RBAC, or in other words."""
@@ -131,6 +133,9 @@ async def test_many_requests_at_once_wait_for_one_review_and_none_is_sent() -> N
     assert not any(sent)
     assert world.authorizer.asked == {"": 1, "shop": 1}
     assert world.permissions.missing == {ResourceAttributes(*PATCH, "shop")}
+    for names, where in (({"namespace": "shop"}, 'in the namespace "shop"'), ({}, "at the cluster scope")):
+        refusal = await world.permissions.refusal("PATCH", POD, names)
+        assert where in (refusal.refusal if refusal is not None else "")
 
 
 async def test_a_missing_permission_is_asked_for_at_most_twice_in_ten_minutes_and_used_within_them() -> None:
@@ -158,28 +163,38 @@ async def test_an_expected_permission_is_missing_and_granted_without_any_request
     world.permissions.expect([ResourceAttributes(*PATCH, "shop"), ResourceAttributes(*PATCH, "blog")])
     await world.until(5)
     assert len(world.permissions.missing) == 2
-    await world.until(2 * UNUSED_SECONDS)
+    await world.until(2 * HOUR)
     assert len(world.permissions.missing) == 2
     told = world.changes
     world.authorizer.granted.add(("patch", ""))
+    world.refuse("shop", "POST", EVICTION)
     await world.until(world.seconds + 315)
-    assert not world.permissions.missing
+    assert world.permissions.missing == {ResourceAttributes("create", "", "pods/eviction", "shop")}, "another right"
     assert world.changes > told
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize(("lost", "asked"), [(False, {"": 4, "shop": 4}), (True, {"": 109})])
-async def test_an_expected_permission_is_asked_for_at_its_interval(*, lost: bool, asked: dict[str, int]) -> None:
-    world = World()
-    world.permissions = permissions = Permissions(world.authorizer, {PATCH}, asyncio.get_running_loop().time)
+@pytest.mark.parametrize(
+    ("lost", "expected", "asked"),
+    [(False, True, {"": 4, "shop": 4}), (False, False, {"": 4, "shop": 4}), (True, True, {"": 109})],
+)
+async def test_an_expected_or_missing_permission_is_asked_for_at_its_interval(
+    *, lost: bool, expected: bool, asked: dict[str, int]
+) -> None:
+    world = World(asyncio.get_running_loop().time)
     world.authorizer.lost = lost
-    running = asyncio.create_task(permissions.run())
+    running = asyncio.create_task(world.permissions.run())
     await asyncio.sleep(1)
-    permissions.expect([ResourceAttributes(*PATCH, "shop")])
     world.refuse("shop", "POST", EVICTION)  # nobody asks for that
+    await asyncio.sleep(1)
+    if expected:
+        world.permissions.expect([ResourceAttributes(*PATCH, "shop")])
+    else:
+        assert not await world.sends("shop")
     await asyncio.sleep(3.5 * 310)
     running.cancel()
     assert world.authorizer.asked == asked
+    assert world.looks < 20 * sum(asked.values()), "it rests in between"
 
 
 async def test_a_withdrawn_permission_is_missing_after_one_refusal() -> None:
@@ -200,6 +215,18 @@ async def test_a_refusal_by_admission_is_about_one_object_only() -> None:
     world.refuse(words='admission webhook "guard.example.com" denied the request: cannot patch this pod')
     assert await world.sends()
     assert not world.permissions.missing
+
+
+@pytest.mark.parametrize(("status_code", "again_seconds"), [(403, 310), (404, 310), (500, 10), (0, 10)])
+async def test_a_review_that_is_not_answered_is_sent_again_after_a_while(
+    status_code: int, again_seconds: float
+) -> None:
+    world = World()
+    world.authorizer.status_code, world.authorizer.lost = status_code, not status_code
+    for seconds, asked in ((0, 1), (again_seconds - 1, 1), (1, 2)):
+        world.seconds += seconds
+        assert await world.sends()
+        assert world.authorizer.asked.total() == asked
 
 
 @pytest.mark.parametrize("status_code", [403, 404])
@@ -223,9 +250,9 @@ async def test_a_permission_that_is_not_optional_is_tried_again_after_a_short_ti
     world = World()
     assert await world.sends("shop", "POST", EVICTION)
     world.refuse("shop", "POST", EVICTION)
-    assert not await world.sends("shop", "POST", EVICTION)
+    assert (await world.sends("shop", "POST", EVICTION), world.changes) == (False, 1)
     assert await world.sends("blog", "POST", EVICTION)
-    world.seconds += TRY_AGAIN_SECONDS
+    world.seconds += 30
     assert await world.sends("shop", "POST", EVICTION)  # this one finds out
     assert not await world.sends("shop", "POST", EVICTION)
     for status_code in (401, 429, 503):
@@ -241,17 +268,20 @@ async def test_a_permission_that_is_not_optional_is_tried_again_after_a_short_ti
     assert not world.authorizer.asked
 
 
+@pytest.mark.virtual_time
 async def test_a_missing_permission_that_nothing_needs_is_forgotten() -> None:
-    world = World()
+    world = World(asyncio.get_running_loop().time)
+    running = asyncio.create_task(world.permissions.run())
     expected = ResourceAttributes(*PATCH, "blog")
     world.permissions.expect([expected])
     world.refuse("shop", "POST", EVICTION)
     assert not await world.sends("gone")
-    await world.until(UNUSED_SECONDS)
+    await asyncio.sleep(HOUR - 1)
     assert len(world.permissions.missing) == 3
     assert not world.authorizer.asked["shop"], "only an answer tells of what is not optional"
     told = world.changes
-    await world.until(UNUSED_SECONDS + 1)
+    await asyncio.sleep(2)
     assert world.permissions.missing == {expected}
-    await world.until(UNUSED_SECONDS + 60)
+    await asyncio.sleep(60)
     assert world.changes == told + 1
+    running.cancel()
