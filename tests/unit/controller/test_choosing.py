@@ -28,7 +28,9 @@ SNAPSHOT = cluster([], PODS)
 FIRST, SECOND = map(move, PODS)
 
 
-def chosen(*planned: Move, in_flight: Ledger | None = None, failures: int = 3) -> tuple[list[str], set[Reason]]:
+def chosen(
+    *planned: Move, in_flight: Ledger | None = None, failures: int = 3, held: Held | None = None
+) -> tuple[list[str], set[Reason]]:
     """Return the names of the pods that are moved, and why others are not, after the end of a pause."""
     clock = [NOW.timestamp()]
     history = History(lambda: clock[0])
@@ -42,7 +44,7 @@ def chosen(*planned: Move, in_flight: Ledger | None = None, failures: int = 3) -
             SNAPSHOT, policies=Map(default=POLICY), history=history, ledger=Ledger() if in_flight is None else in_flight
         ),
         closed_by=lambda _policy, _name: None,
-        held_lately=lambda _: None,
+        held_lately=lambda _: held,
         room=lambda _: maxsize,
     )
     return [each.pod.name for each in paced.now], {each.held.reason for each in paced.held}
@@ -51,6 +53,7 @@ def chosen(*planned: Move, in_flight: Ledger | None = None, failures: int = 3) -
 def test_after_a_pause_a_single_pod_is_tried() -> None:
     assert chosen(FIRST, SECOND) == (["a"], {Reason.PAUSED})
     assert chosen(FIRST, SECOND, failures=2) == (["a", "b"], set())
+    assert chosen(FIRST, held=Held(Reason.IN_MOTION, "not now")) == ([], {Reason.IN_MOTION})
 
 
 @pytest.mark.parametrize("failures", [2, 3])

@@ -36,8 +36,9 @@ from respread.controller.waking import (
 )
 from respread.holds.backoff import PAUSE
 from respread.holds.holds import STALE_SECONDS
+from respread.kube.events import Event
 from respread.kube.requests import NoResponseError, Response
-from respread.moves.entry import STEP_SECONDS, Outcome
+from respread.moves.entry import STEP_SECONDS, Counting, Outcome
 from respread.moves.following import STEADY_SECONDS
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
@@ -95,6 +96,7 @@ class Scripted(FakeRequests):
             return Response(status_code=200, body=json.dumps({"metadata": {}, "items": found}).encode())
         assert body is not None
         if "record" in body:
+            assert method == "PATCH" or body["policy"] not in self.records, "it exists"
             self.recorded.append(json.loads(body["record"]))
             return Response(status_code=201, body=b"{}")
         self.written.append((names["name"], body["status"]))
@@ -111,6 +113,7 @@ class Loop:
         self.parts = Parts()
         self.requests = Scripted() if requests is None else requests
         self.heartbeat = heartbeat_of_loop(self.clock)
+        self.events: list[Event] = []
         informers = self.parts.informers
         for informer in informers.all:
             informer.take_page(page())
@@ -120,7 +123,7 @@ class Loop:
             informers,
             self.leading,
             Journal(self.clock, self.wall_clock),
-            announcements=Announcements(lambda _: None, informers.policies.current),
+            announcements=Announcements(self.events.append, informers.policies.current),
             metrics=self.parts.metrics,
         )
         self.journal = self.acting.journal
@@ -241,6 +244,7 @@ def test_counters_of_a_deleted_policy_are_dropped() -> None:
     asyncio.run(loop.loop.reconcile())
     for name in ("one", "two"):
         loop.parts.metrics.count(OUTCOMES, policy=name, outcome="Improved")
+        loop.journal.history.count(Counting(name, (name,), ()))
     loop.set_policies(policy("two"), version=300)
     asyncio.run(loop.loop.reconcile())
     counted = [
@@ -250,6 +254,7 @@ def test_counters_of_a_deleted_policy_are_dropped() -> None:
         for name in ("one", "two")
     ]
     assert counted == [None, 1]
+    assert set(loop.journal.history.history.minutes) == {"two"}
 
 
 async def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,13 +323,14 @@ async def test_time_without_the_cpu_is_not_computing_time() -> None:
     assert thread.take_seconds() < 0.25
 
 
-@pytest.mark.parametrize("term", [1, 2])
-async def test_stopping_ends_the_loop_at_once_and_no_move_and_no_term_begins(term: int) -> None:
+@pytest.mark.parametrize(("leads", "term"), [(True, 1), (True, 2), (False, 1)])
+async def test_stopping_ends_the_loop_at_once_and_no_move_and_no_term_begins(*, leads: bool, term: int) -> None:
     loop = Loop()
     running = asyncio.create_task(loop.loop.run())
     await asyncio.sleep(0.2)
     assert not running.done()
-    before, loop.term = loop.requests.lists, term
+    before, loop.leads, loop.term = loop.requests.lists, leads, term
+    loop.set_policies(policy("one"), version=200)
     planned_for = loop.acting.permission.planned_for(Map(), loop.seconds)
     loop.loop.stop()
     held = loop.acting.permission.why_not(move("web"), planned_for)
@@ -332,6 +338,7 @@ async def test_stopping_ends_the_loop_at_once_and_no_move_and_no_term_begins(ter
     async with asyncio.timeout(BEAT_SECONDS / 2):
         await running
     assert loop.requests.lists == before > 0
+    assert len(loop.requests.written) == (leads and term == 1), "the last status, by who leads still"
 
 
 @pytest.mark.parametrize("how", ["computes", "waits"])
@@ -408,6 +415,7 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     assert len(loop.journal.ledger) == 0  # the new leader knows the outcome from the record
     outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
+    assert [each.reason for each in loop.events[:1]] == ["SpreadNotImproved"] * leads
 
 
 @pytest.mark.parametrize(("leads", "is_stale"), [(True, False), (False, False), (True, True)])
@@ -482,6 +490,9 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     loop.seconds += STEP_SECONDS
     asyncio.run(loop.loop.reconcile())
     assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is not None
+    assert [each.reason for each in loop.events].count("EvictionsPaused") == 1
+    asyncio.run(loop.loop.reconcile())
+    assert [each.reason for each in loop.events if "Evictions" in each.reason] == ["EvictionsPaused"]
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -505,6 +516,7 @@ def test_the_pause_ends_if_the_replacement_of_the_pod_that_was_tried_stays_and_r
     asyncio.run(loop.loop.reconcile())
     found = {name: each.until for name, each in loop.journal.history.breakers.policies.items()}
     assert found == ({} if stays else {"one": loop.wall_clock() + PAUSE.first_seconds})
+    assert [each.reason for each in loop.events if "Evictions" in each.reason] == ["EvictionsResumed"] * stays
 
 
 def test_a_new_leader_follows_the_moves_in_flight_of_the_records() -> None:

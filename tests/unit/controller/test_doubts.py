@@ -114,7 +114,7 @@ def test_a_move_that_was_made_counts_from_the_time_of_that_finding(
 
 
 def test_a_move_whose_count_may_have_expired_does_not_reduce_the_others() -> None:
-    leader = Leader(recorded(sent(3590.0), 3590.0, 60.0), sent(3590.0))
+    leader = Leader(recorded(sent(3480.0), 3480.0, 60.0), sent(3480.0))
     assert not leader.doubts_it
     assert leader.counted[0] == 2
     leader = Leader(recorded(sent(30.0), 30.0, 3700.0), sent(30.0))
@@ -177,6 +177,7 @@ def test_a_pod_that_is_chosen_again_counts_once() -> None:
     assert leader.counted == (1, 1)
     leader.journal.answered(MOVE, Answer(result=EvictionResult.EVICTED), again=False)
     leader.journal.settle(MOVE, made=True)
+    assert not leader.journal.settle(MOVE, made=True), "it counts already"
     assert leader.counted == (1, 1)
     assert not leader.doubts_it
 

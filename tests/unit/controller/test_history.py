@@ -8,7 +8,7 @@ from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.history import LATE_SECONDS, History
+from respread.controller.records.history import History
 from respread.holds.backoff import PAUSE
 from respread.moves.entry import Ended, Outcome
 from respread.moves.ledger import Ledger
@@ -54,10 +54,12 @@ def test_a_pause_ends_after_a_minute_for_one_move_elsewhere_and_at_its_end_where
     assert not held("shop", "shop"), "nothing has failed"
 
 
-def replacement(*, ready: bool, of: str = "c") -> ClusterSnapshot:
+def replacement(*, ready: bool, of: str = "c", phase: str = "Running") -> ClusterSnapshot:
     """Return a cluster with a pod of a workload; `c` failed last."""
     controller = OwnerReference("apps/v1", "StatefulSet", of, f"uid-{of}")
-    return cluster([], [pod(f"{of}-0", "a1", spec(), namespace="shop", controller=controller, ready=ready)])
+    return cluster(
+        [], [pod(f"{of}-0", "a1", spec(), namespace="shop", controller=controller, ready=ready, phase=phase)]
+    )
 
 
 def failed_stateful_sets(clock: Clock, history: History | None = None) -> History:
@@ -78,6 +80,7 @@ def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> No
     assert history.why_not_tried(POLICY, "elsewhere", (), replacement(ready=False)) is None
     another = replacement(ready=False, of="another")
     assert history.why_not_tried(POLICY, "shop", (), another) is None
+    assert history.why_not_tried(POLICY, "shop", (), replacement(ready=False, phase="Failed")) is None
     name = WorkloadName("StatefulSet", "shop", "another")
     history.breakers = history.breakers.failed("default", name, 3, NOW)
     held = history.why_not_tried(POLICY, "shop", (), another)
@@ -97,12 +100,16 @@ def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:
     failed_stateful_sets(clock, history)
     history.follow_trials({"default": POLICY}, replacement(ready=True))
     assert history.single(POLICY) is not None, "nothing was waited for since"
+    once = History(clock)
+    once.breakers = once.breakers.failed("default", WorkloadName("StatefulSet", "shop", "c"), 3, clock.now)
+    assert not [once.follow_trials({"default": POLICY}, replacement(ready=ready)) for ready in (False, True)][1]
+    assert once.breakers.policies, "no pause was over"
 
 
 def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
     """Another reconcile may choose while a move waits to be recorded, and must not exceed the limit per hour."""
     ledger, chosen = Ledger(), move("web-1")
-    history = History(lambda: NOW, expected=lambda: ledger.expected)
+    history = History(lambda: NOW, expected=lambda: (*ledger.expected,))
 
     def counted() -> tuple[int, int]:
         """Return what counts in records, and for the next choice."""
@@ -123,14 +130,26 @@ def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
     assert counted() == (1, 1)
 
 
-@pytest.mark.parametrize(("fields", "backs_off"), [({}, False), ({"unmade": True}, True), ({"unreplaced": True}, True)])
-def test_a_group_backs_off_unless_no_replacement_is_wanted(fields: dict[str, bool], backs_off: bool) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "fields", "backs_off", "failures", "pauses"),
+    [
+        (Outcome.UNKNOWN, {}, False, 3, True),
+        (Outcome.UNKNOWN, {"unmade": True}, True, 3, True),
+        (Outcome.UNKNOWN, {"unreplaced": True}, True, 4, True),
+        (Outcome.IMPROVED, {}, False, 3, False),  # until it is known to last
+    ],
+)
+def test_a_group_backs_off_unless_no_replacement_is_wanted_and_a_trial_without_success_pauses_again(
+    outcome: Outcome, fields: dict[str, bool], backs_off: bool, failures: int, pauses: bool
+) -> None:
     ((key, found),) = spread_of(cluster([node("a1", "a")], pods({"a1": 2}, spec(constraint())))).groups.items()
     evicted = move(pod("web-0", "a1", spec(constraint())), groups=(key,))
-    ended = Ended(move=evicted, outcome=Outcome.UNKNOWN, replacement=None, seconds=12.0, message="", **fields)
-    history = History(lambda: NOW)
+    ended = Ended(move=evicted, outcome=outcome, replacement=None, seconds=12.0, message="", **fields)
+    history = failed_stateful_sets(Clock(NOW))
     history.learn(ended, {key: found}, POLICY)
     assert bool(history.back_offs.groups) == backs_off
+    assert len(history.breakers.policies["default"].workloads) == failures
+    assert (history.paused(POLICY) is not None) == pauses
 
 
 @pytest.mark.parametrize(
@@ -138,14 +157,15 @@ def test_a_group_backs_off_unless_no_replacement_is_wanted(fields: dict[str, boo
     [
         (Outcome.IMPROVED, True, 1.0, True),
         (Outcome.NOT_READY, True, 1.0, False),  # it did not stay
-        (Outcome.UNKNOWN, False, LATE_SECONDS - 0.1, None),
-        (Outcome.UNKNOWN, False, LATE_SECONDS, False),
+        (Outcome.UNKNOWN, False, 59.9, None),
+        (Outcome.UNKNOWN, None, 60.0, False),
     ],
 )
 def test_a_namespace_stands_as_its_last_replacement_did(
-    outcome: Outcome, *, is_ready: bool, seconds: float, ready: bool | None
+    outcome: Outcome, *, is_ready: bool | None, seconds: float, ready: bool | None
 ) -> None:
-    history, replacement = History(lambda: NOW), pod("web-1", "a1", spec()) if is_ready else None
+    history = History(lambda: NOW)
+    replacement = None if is_ready is None else pod("web-1", "a1", spec(), ready=is_ready)
     ended = Ended(move=move("web-0"), outcome=outcome, replacement=replacement, seconds=seconds, message="")
     history.learn(ended, {}, None)  # its policy was deleted
     assert history.standings.ready.get("default") is ready

@@ -6,6 +6,7 @@ import pytest
 
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
+from respread.moves.entry import MovePhase
 from tests.eviction_moves import SPEC, move, send
 from tests.worlds import cluster, pod
 
@@ -18,18 +19,18 @@ EVICTED, UNKNOWN, GONE, REFUSED = (
 
 
 @pytest.mark.parametrize(
-    ("first", "again", "is_in_flight"),
+    ("first", "again", "phase"),
     [
-        (UNKNOWN, GONE, True),  # by the first request: its replacement is to come
-        (UNKNOWN, REFUSED, True),  # the first request may still be on its way
-        (UNKNOWN, EVICTED, True),
-        (None, GONE, False),  # it was refused, and has gone by itself
-        (None, REFUSED, True),
-        (None, UNKNOWN, True),
+        (UNKNOWN, GONE, MovePhase.SENT),  # by the first request: its replacement is to come
+        (UNKNOWN, REFUSED, MovePhase.SENT),  # the first request may still be on its way
+        (UNKNOWN, EVICTED, MovePhase.EVICTED),
+        (None, GONE, None),  # it was refused, and has gone by itself
+        (None, REFUSED, MovePhase.OWED),
+        (None, UNKNOWN, MovePhase.SENT),
     ],
 )
 def test_a_move_that_is_asked_for_again_is_in_flight_unless_it_was_never_made(
-    first: Answer | None, again: Answer, *, is_in_flight: bool
+    first: Answer | None, again: Answer, phase: MovePhase | None
 ) -> None:
     """Without a first answer it is owed: it was refused, and the other move of its step was made."""
     journal, (one, two) = Journal(lambda: 0.0), (move(each, component=1) for each in (A, B))
@@ -41,8 +42,10 @@ def test_a_move_that_is_asked_for_again_is_in_flight_unless_it_was_never_made(
         send(journal, two, SNAPSHOT)
         journal.answered(two, first, again=False)
     journal.answered(two, again, again=True)
-    assert (two in journal.ledger) is is_in_flight
+    entry = journal.ledger.of(two)
+    assert (entry and entry.phase) == phase
     assert one in journal.ledger
+    journal.answered(move("another"), GONE, again=True)  # whose life has ended meanwhile
 
 
 def test_moves_keep_the_order_in_which_they_were_chosen() -> None:

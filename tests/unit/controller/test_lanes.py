@@ -46,6 +46,7 @@ async def test_steps_of_one_controller_wait_for_each_other(caplog: pytest.LogCap
 @pytest.mark.virtual_time
 async def test_the_longer_requests_take_the_fewer_moves_are_chosen_ahead() -> None:
     lanes, step, room = Lanes(asyncio.get_running_loop().time), (move_of("web-1", "web"), move_of("db-1", "db")), []
+    assert lanes.room("default") == 120, "as if each took a second"
     for waits in ((4, 8), (8,)):
         with lanes.under_way(step):
             for seconds in waits:

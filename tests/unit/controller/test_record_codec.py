@@ -146,9 +146,9 @@ def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
     nodes = [node("a1", "a")]
     many = cluster(nodes, [each for number, one in enumerate(of) for each in pods({"a1": 1}, one, prefix=f"p{number}")])
     keys = sorted(spread_of(many).groups, key=lambda key: key.max_skew)
-    known = BackOffs(Map({group_name(key): BackOff(key.max_skew, NOW, "") for key in keys}))
+    known = BackOffs(Map({group_name(key): BackOff(key.max_skew // 2, NOW, "") for key in keys}))
     remembered = back_offs_to_record(known, keys)
-    assert [each.failures for each in remembered] == list(range(150, 50, -1))
+    assert [each.failures for each in remembered] == [number // 2 for number in range(150, 50, -1)]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
@@ -254,7 +254,9 @@ def test_consecutive_failures_survive_a_restart() -> None:
     assert end <= later <= end + 1 < inf
     assert failures_to_record(before, "other") == FailuresInARow()
     once = Breakers().failed("default", WorkloadName("Deployment", "shop", "a"), 3, NOW)
-    assert failures_to_record(once, "default").paused_until is None
+    record = Recorded(failures_in_a_row=failures_to_record(once, "default"))
+    assert record.failures_in_a_row.paused_until is None
+    assert recalled_failures({"default": record}, NOW).policies == once.policies
 
 
 def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
@@ -277,3 +279,10 @@ def test_an_eviction_that_was_not_made_is_taken_from_its_own_groups_alone() -> N
     assert {each.group: each.evictions for each in left.group_evictions} == {**counts, group_name(groups[0]): 1}
     again = without_one(without_one(left, groups, NOW), groups, NOW)
     assert {each.group: each.evictions for each in again.group_evictions} == {**counts, group_name(groups[0]): 0}
+
+
+def test_the_first_eviction_that_still_counts_is_taken_away() -> None:
+    made = {3660: 4, 3659: 0, 3658: 2, 60: 1}  # a minute ends 60 s after it began
+    recent = (RecentEvictions(minute=datetime.fromtimestamp(NOW - at, UTC), evictions=made[at]) for at in made)
+    left = without_one(Recorded(recent_evictions=tuple(recent)), (), NOW)
+    assert [each.evictions for each in left.recent_evictions] == [4, 0, 1, 1]

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from respread.api.reasons import Held, Reason
-from respread.controller.waking import FULL_SECONDS, IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_plan
+from respread.controller.waking import FULL_SECONDS, next_plan
 from respread.eviction.pacing import HeldMove
 from respread.planning.plan import BlockedGroup, Plan
 from respread.timing import ClockReading
@@ -43,21 +43,16 @@ def look(
 
 
 def test_the_loop_plans_at_due_times_but_never_in_the_past_and_at_least_once_a_minute() -> None:
-    assert look() == IDLE_SECONDS
+    assert look() == 60
     assert look(others=NOW + 5) == 5
     assert look(others=NOW - 5) == 0
     assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=2)) == 2
-    assert look(Reason.HELD_BY_BUDGET, others=NOW + 3600) == IDLE_SECONDS
+    assert look(Reason.HELD_BY_BUDGET, others=NOW + 3600) == 60
 
 
 @pytest.mark.parametrize(
     ("reason", "seconds"),
-    [
-        (Reason.API_UNAVAILABLE, WAITING_SECONDS),
-        (Reason.LIMIT_REACHED, SOON_SECONDS),
-        (Reason.WINDOW_CLOSED, SOON_SECONDS),
-        (Reason.DRY_RUN, IDLE_SECONDS),
-    ],
+    [(Reason.API_UNAVAILABLE, 1), (Reason.LIMIT_REACHED, 10), (Reason.WINDOW_CLOSED, 10), (Reason.DRY_RUN, 60)],
 )
 def test_the_loop_plans_sooner_while_something_waits_for_time(reason: Reason, seconds: float) -> None:
     assert look(held=(reason,)) == seconds
