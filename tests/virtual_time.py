@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -50,3 +50,10 @@ def run_in_virtual_time(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine to its end, however long it sleeps."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something of which no event tells."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - it may be anything
+            await asyncio.sleep(0.01)

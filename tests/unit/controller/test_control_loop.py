@@ -50,6 +50,7 @@ from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
 from tests.unit.controller.simulated_cluster import ZONE, AtOnce, SimulatedCluster, no_needs
+from tests.virtual_time import until
 from tests.worlds import cluster, constraint, node, pod, pods, spec
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
@@ -377,9 +378,7 @@ async def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch
         assert await status_of_livez() == 503
         goes_on.set()
         waits_on.set()
-        async with asyncio.timeout(60):
-            while failing():  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.01)
+        await until(lambda: not failing())
         assert await status_of_livez() == 200
         loop.loop.stop()
         await running

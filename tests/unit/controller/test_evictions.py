@@ -47,6 +47,7 @@ from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
 from tests.spreads import spread_of
+from tests.virtual_time import until
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
@@ -508,8 +509,7 @@ async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
         pause(acting)  # which is for what is not begun
         world.seconds += seconds
         ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
-        while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
-            await asyncio.sleep(0.01)
+        await until(lambda: not acting.lanes.moves())
         asked_now = acting.next_look() == world.seconds + UNANSWERED_SECONDS
         assert (len(acting.journal.ledger), asked_now) == (1, asked == 2), "it is not sent again at once"
     assert world.asked.count("POST eviction") == asked
@@ -596,8 +596,7 @@ async def test_a_move_that_is_not_sent_when_the_operator_stops_counts_no_longer(
     world.stub.on("POST", "/clusterrebalancepolicyrecords", hanging)
     async with world.acting() as acting:
         (task,) = acting.evictions.begin(moves, world.batch(acting, moves))
-        while not world.asked:  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.01)
+        await until(lambda: world.asked)
         await acting.aclose()
     assert task.cancelled()
     count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())

@@ -34,6 +34,7 @@ from tests.integration.stub_api_server import served
 from tests.plans import plan_cluster
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer, Line
+from tests.virtual_time import until
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 LOAD_SECONDS = 8.0
@@ -150,8 +151,7 @@ async def test_the_lease_is_taken_at_once_if_nobody_has_ever_led(monkeypatch: py
     of = ("test", access, renewal, parts.metrics, parts.informers)
     one, two = ({"metadata": {"name": name, "uid": name}, "spec": {}} for name in ("one", "two"))
     async with leadership_of(LeaseOptions(True, "respread", "respread", LeaseTimes()), *of, may_give_up=lambda: True):
-        while not told:  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0.01)
+        await until(lambda: told)
         is_first = [told[0]()]
         for resource, *policies in (
             ("rebalancepolicies",),

@@ -13,7 +13,7 @@ from respread.controller.control_loop import LAST_SECONDS
 from respread.eviction.standing import FEW
 from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import SimulatedCluster
-from tests.virtual_time import run_in_virtual_time
+from tests.virtual_time import run_in_virtual_time, until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -105,9 +105,7 @@ def test_a_slow_eviction_does_not_delay_other_workloads() -> None:
 async def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -> None:
     cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
     async with cluster.running() as loop:
-        async with asyncio.timeout(60):
-            while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.01)
+        await until(lambda: cluster.asked)
         assert len(cluster.acting.journal.ledger.chosen) > 0
         if how == "stopped":
             loop.stop()
@@ -127,9 +125,7 @@ async def test_the_last_status_and_record_contain_answers_after_the_stop(api_ser
     cluster.ready_seconds = 3600.0
     loop = cluster.control_loop()
     running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(60):
-        while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.01)
+    await until(lambda: cluster.asked)
     await asyncio.sleep(1)
     loop.stop()
     if api_server == "is silent":

@@ -29,12 +29,9 @@ DOMAIN = {"topologyKey": ZONE, "values": ["a"], "provision": "Request", "priorit
 ASKS: dict[str, Any] = {"constraints": {"expectedDomains": [DOMAIN]}}
 
 
-def _kind(namespace: str) -> PolicyKind:
-    return "RebalancePolicy" if namespace else "ClusterRebalancePolicy"
-
-
 def policy(name: str = "default", namespace: str = "", **spec: object) -> Policy:
-    return decode_policy(_kind(namespace), {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    kind: PolicyKind = "RebalancePolicy" if namespace else "ClusterRebalancePolicy"
+    return decode_policy(kind, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
 
 
 class Known(Permissions):

@@ -218,7 +218,7 @@ async def test_a_refusal_by_admission_is_about_one_object_only() -> None:
 
 
 @pytest.mark.parametrize(("status_code", "again_seconds"), [(403, 310), (404, 310), (500, 10), (0, 10)])
-async def test_a_review_that_is_not_answered_is_sent_again_after_a_while(
+async def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_count(
     status_code: int, again_seconds: float
 ) -> None:
     world = World()
@@ -227,15 +227,10 @@ async def test_a_review_that_is_not_answered_is_sent_again_after_a_while(
         world.seconds += seconds
         assert await world.sends()
         assert world.authorizer.asked.total() == asked
-
-
-@pytest.mark.parametrize("status_code", [403, 404])
-async def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_count(status_code: int) -> None:
-    world = World()
-    world.authorizer.status_code = status_code
     sent = 0
-    for second in range(0, 10 * TEN_MINUTES, 5):
-        world.seconds = second
+    world.authorizer.asked.clear()
+    for _ in range(0, 10 * TEN_MINUTES, 5):
+        world.seconds += 5
         if await world.sends():
             sent += 1
             world.refuse()

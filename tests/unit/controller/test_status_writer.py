@@ -29,6 +29,7 @@ from respread.controller.records.status_writer import (
 )
 from respread.kube.requests import Requests
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
+from tests.virtual_time import until
 
 ALL = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", spec=ClusterPolicySpec())
 OWN = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", uid="uid-own", spec=PolicySpec())
@@ -347,9 +348,7 @@ async def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile(l
 async def test_a_write_that_is_cancelled_may_still_arrive() -> None:
     async with serving(hanging) as writing:
         task = asyncio.create_task(writing.write((ALL, evicted(1))))
-        async with asyncio.timeout(60):
-            while not writing.stub.requests:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.01)
+        await until(lambda: writing.stub.requests)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -21,6 +21,7 @@ from respread.kube.access import ClusterAccess, Renewal, load_access
 from tests.informer_parts import Parts, pod
 from tests.integration.stub_api_server import dropping, write_kubeconfig
 from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
+from tests.virtual_time import until
 
 PATHS = [kind.path for kind in watched_kinds()]
 PODS = "/api/v1/pods"
@@ -197,9 +198,3 @@ def run(
             await working
 
     asyncio.run(operate())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is waited for may be anything
-            await asyncio.sleep(0.01)
