@@ -332,9 +332,8 @@ async def test_stopping_ends_the_loop_at_once_and_no_move_and_no_term_begins(*, 
     assert not running.done()
     before, loop.leads, loop.term = loop.requests.lists, leads, term
     loop.set_policies(policy("one"), version=200)
-    planned_for = loop.acting.permission.planned_for(Map(), loop.seconds)
     loop.loop.stop()
-    held = loop.acting.permission.why_not(move("web"), planned_for)
+    held = loop.acting.permission.why_not(move("web"), loop.acting.permission.planned_for(Map(), loop.seconds))
     assert (held and held.message) == "this replica is being stopped"
     async with asyncio.timeout(BEAT_SECONDS / 2):
         await running
@@ -489,7 +488,6 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     loop.seconds += STEP_SECONDS
     asyncio.run(loop.loop.reconcile())
     assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is not None
-    assert [each.reason for each in loop.events].count("EvictionsPaused") == 1
     asyncio.run(loop.loop.reconcile())
     assert [each.reason for each in loop.events if "Evictions" in each.reason] == ["EvictionsPaused"]
 
