@@ -77,7 +77,8 @@ class TestQuota:
         ("used", "reason"), [("2", None), ("3", Reason.REPLACEMENT_REFUSED), ("4", Reason.REPLACEMENT_REFUSED)]
     )
     def test_a_full_quota_refuses_the_replacement(self, used: str, reason: Reason | None) -> None:
-        assert refused(SPEC, quota({"pods": "3"}, {"pods": used})) is reason
+        assert refused(SPEC, quota({"pods": "3", "services": "0"}, {"pods": used, "services": "0"})) is reason
+        assert refused(SPEC, quota({"cpu": "250m"}, {"cpu": "1n"})) is Reason.REPLACEMENT_REFUSED
 
     def test_usage_that_is_freed_first_is_subtracted(self) -> None:
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "3"}), pods=UNIT) is None
@@ -86,12 +87,17 @@ class TestQuota:
     def test_replacements_in_flight_are_counted(self) -> None:
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "1"}), {"pods": UNIT}) is None
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "2"}), {"pods": UNIT}) is Reason.IN_MOTION
+        assert refused(SPEC, quota({"pods": "3"}, {"pods": "2"}), {"limits.cpu": UNIT}) is None
 
     def test_a_quota_on_limits_requires_them_in_every_container(self) -> None:
         assert refused(SPEC, quota({"limits.memory": "9"}, {"limits.memory": "0"})) is Reason.REPLACEMENT_REFUSED
         assert refused(SPEC, quota({"limits.ephemeral-storage": "9"})) is None
-        whole = {**SPEC, "resources": {"limits": {"cpu": "1"}}}
-        assert refused(whole, quota({"limits.memory": "9"}, {"limits.memory": "0"})) is None
+        for which, cpu in (("requests", "1"), ("limits", "1"), ("limits", None)):
+            whole = {**SPEC, "resources": {which: {"cpu": cpu} if cpu else {}}}
+            found = refused(whole, quota({"limits.memory": "9"}, {"limits.memory": "0"}))
+            assert found is (None if cpu else Reason.REPLACEMENT_REFUSED)
+        first = {**SPEC, "initContainers": [{"name": "first"}]}
+        assert refused(first, quota({"cpu": "9"}, {"cpu": "0"})) is Reason.REPLACEMENT_REFUSED
 
     def test_a_quota_whose_status_is_behind_holds_the_move(self) -> None:
         assert refused(SPEC, quota({"pods": "3"})) is Reason.IN_MOTION
@@ -194,6 +200,7 @@ def test_a_limit_range_for_pods_adds_sidecars_and_takes_the_largest_of_other_ini
         ({"max": {"storage": "4Gi"}}, True),
         ({"min": {"storage": "5Gi"}}, False),
         ({"min": {"storage": "6Gi"}}, True),
+        ({"min": {"storage": "6Gi"}, "type": "example.org/Claim"}, False),
     ],
     ids=str,
 )
@@ -240,19 +247,23 @@ class TestAdmitted:
     @pytest.mark.parametrize(
         ("template", "expected"), [("", ("high", 10)), ("high", ("high", 10)), ("low", ("low", None))]
     )
-    def test_the_priority_is_that_of_the_pod_if_the_class_is(
+    def test_priority_and_overhead_are_those_of_the_pod_if_the_classes_are(
         self, template: str, expected: tuple[str, int | None]
     ) -> None:
-        pod = {**self.POD, "spec": {**self.POD["spec"], "priorityClassName": "high", "priority": 10}}
-        made = admitted({"spec": {"containers": [], "priorityClassName": template}}, pod, [])["spec"]
+        own = {"priorityClassName": "high", "priority": 10, "runtimeClassName": "high", "overhead": {"cpu": "1"}}
+        pod = {**self.POD, "spec": {**self.POD["spec"], **own}}
+        asked = {"containers": [], "priorityClassName": template, "runtimeClassName": template}
+        made = admitted({"spec": asked}, pod, [])["spec"]
         assert (made["priorityClassName"], made.get("priority")) == expected
+        assert ("overhead" in made) is (template == "high")
 
     def test_the_first_limit_range_with_a_default_counts(self) -> None:
+        of_claims = {"type": "PersistentVolumeClaim", "defaultRequest": {"storage": "1"}}
         ranges = [
             msgspec.convert(
                 {
                     "metadata": {"name": name},
-                    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}}]},
+                    "spec": {"limits": [of_claims, {"type": "Container", "defaultRequest": {"cpu": cpu}}]},
                 },
                 type=LimitRange,
             )

@@ -149,7 +149,10 @@ def tolerating(key: str, effect: str = "NoSchedule", operator: str = "Exists", *
     return {"tolerations": [{"key": key, "operator": operator, "effect": effect}], **fields}
 
 
-LIMITED = {"limits": {"cpu": "1"}}
+LIMITED, ROOMY = {"limits": {"cpu": "1"}}, {"limits": {"memory": "5"}}
+NULLS = dict.fromkeys(
+    ("initContainers", "volumes", "tolerations", "runtimeClassName", "priorityClassName", "resources")
+)
 GPU = with_container(resources={"requests": {"example.org/gpu": "1", "cpu": "1"}})
 KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations": [{"key": "kata"}]}
 
@@ -159,18 +162,14 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
     [
         (with_container(resources={**LIMITED, "requests": {"cpu": "1"}}), with_container(resources=LIMITED), False),
         (with_container(resources={**LIMITED, "requests": {"cpu": "2"}}), with_container(resources=LIMITED), True),
-        ({"resources": {**LIMITED, "requests": {"cpu": "1"}}}, {"resources": LIMITED}, False),
-        (
-            {"hostNetwork": True, **with_container(ports=[{"containerPort": 80, "hostPort": 80}])},
-            {"hostNetwork": True, **with_container(ports=[{"containerPort": 80}])},
-            False,
-        ),
+        ({"resources": {**ROOMY, "requests": {"cpu": "1", "memory": "5"}}}, {"resources": ROOMY}, False),
+        ({"resources": {"requests": {"memory": "5"}}}, {"resources": {"requests": {"memory": "4"}}}, True),
+        ({"resources": {"requests": {"memory": "5"}}}, {}, True),
+        ({"hostNetwork": True, **with_container(ports=[{"containerPort": 80, "hostPort": 80}])},
+         {"hostNetwork": True, **with_container(ports=[{"containerPort": 80}])}, False),
         ({"hostNetwork": True, **with_container()}, {"hostNetwork": True, **with_container(ports=[{}])}, False),
-        (
-            with_container(ports=[{"containerPort": 80, "hostPort": 80}]),
-            with_container(ports=[{"containerPort": 80}]),
-            True,
-        ),
+        (with_container(ports=[{"containerPort": 80, "hostPort": 80}]), with_container(ports=[{"containerPort": 80}]),
+         True),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata"}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "tolerations": KATA["tolerations"]}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "nodeSelector": {"kata": "no"}}, True),
@@ -180,11 +179,8 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "high"}, False),
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "low", "priority": 9}, True),
         ({"initContainers": [{"name": "proxy", "resources": {"requests": {"cpu": "2"}}}]}, {}, False),
-        (
-            {"initContainers": [{"name": "own", "resources": {**LIMITED, "requests": {"cpu": "1"}}}]},
-            {"initContainers": [{"name": "own", "resources": LIMITED}]},
-            False,
-        ),
+        ({"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]},
+         {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}}}]}, False),
         (tolerating("node.kubernetes.io/memory-pressure"), {}, False),
         (tolerating("node.kubernetes.io/memory-pressure", "NoExecute"), {}, True),
         (tolerating("node.kubernetes.io/memory-pressure", operator="Equal"), {}, True),
@@ -195,9 +191,13 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         (tolerating("example.org/gpu", operator="Equal", **GPU), GPU, True),
         (tolerating("example.org/gpu"), {}, True),
         (tolerating("cpu", **GPU), GPU, True),
+        # What is null in the template of a custom resource is absent in the pod.
+        ({}, {**NULLS, **with_container(ports=None, resources={"requests": {"cpu": "1"}, "limits": None})}, False),
+        ({"hostNetwork": True}, {"hostNetwork": True, **with_container(ports=None, resources=None)}, True),
+        ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "nodeSelector": None}, False),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_replacement_gets_from_admission_what_the_pod_has_got(
     pod: dict[str, Any], template: dict[str, Any], *, differs: bool
 ) -> None:
@@ -207,8 +207,12 @@ def test_a_replacement_gets_from_admission_what_the_pod_has_got(
 @pytest.mark.parametrize("name", ["data", "other"])
 def test_the_claims_of_a_stateful_set_replace_volumes_of_their_names(name: str) -> None:
     volume = {"name": name, "emptyDir": {}}
-    document = {"metadata": {"name": "db-3"}, "spec": {"containers": CONTAINERS}}
+    index = {"apps.kubernetes.io/pod-index": "3"}
+    document = {"metadata": {"name": "db-3", "labels": index}, "spec": {"containers": CONTAINERS}}
     template = {"spec": {"containers": CONTAINERS, "volumes": [volume]}}
     made = admitted(template, document, (), [{"metadata": {"name": "data"}}])
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-3"}}
     assert made["spec"]["volumes"] == [claim, *([volume] if name == "other" else [])]
+    assert made["metadata"]["labels"] == index
+    nothing = admitted({"metadata": None, "spec": None}, document, ())
+    assert nothing["spec"]["containers"] == CONTAINERS

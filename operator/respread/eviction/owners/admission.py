@@ -71,10 +71,8 @@ def admitted(
     _add_tolerations(spec, was)
     if spec.get("runtimeClassName") and spec["runtimeClassName"] == was.get("runtimeClassName"):
         _add_runtime_class(spec, was)
-    if not spec.get("priorityClassName"):  # The cluster's default class, or none.
+    if spec.get("priorityClassName") in {None, "", was.get("priorityClassName")}:  # None: the cluster's default class
         spec |= {key: was[key] for key in ("priorityClassName", "priority") if key in was}
-    elif spec["priorityClassName"] == was.get("priorityClassName"):
-        spec["priority"] = was.get("priority", 0)
     metadata = {key: pod["metadata"][key] for key in _IDENTITY if key in pod["metadata"]}
     return {"metadata": {**metadata, "labels": _labels(template, pod)}, "spec": spec}
 
@@ -85,12 +83,12 @@ def without_merged_keys(pod: Json) -> Json:
     The API server adds the values of `matchLabelKeys` and `mismatchLabelKeys` to them, from 1.34 on also for topology
     spread constraints (`applyMatchLabelKeys`, pkg/registry/core/pod/strategy.go).
     """
-    spec, labels = deepcopy(pod["spec"]), pod["metadata"].get("labels") or {}
-    for constraint in spec.get("topologySpreadConstraints") or ():
+    spec, labels = deepcopy(pod["spec"]), pod["metadata"].get("labels", {})
+    for constraint in spec.get("topologySpreadConstraints", ()):
         _take_out(constraint, "matchLabelKeys", "In", labels)
-    affinity = spec.get("affinity") or {}
+    affinity = spec.get("affinity", {})
     for kind in ("podAffinity", "podAntiAffinity"):
-        for term in (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+        for term in affinity.get(kind, {}).get("requiredDuringSchedulingIgnoredDuringExecution", ()):
             _take_out(term, "matchLabelKeys", "In", labels)
             _take_out(term, "mismatchLabelKeys", "NotIn", labels)
     return {**pod, "spec": spec}
@@ -132,7 +130,7 @@ def _default_as_before(spec: Json, was: Json) -> None:
 
 
 def _set_resources(container: Json, requests: dict[str, Any], limits: dict[str, Any]) -> None:
-    container["resources"] = {**(container.get("resources") or {}), "requests": requests, "limits": limits}
+    container["resources"] = {"requests": requests, "limits": limits}
 
 
 def _default_pod_level(spec: Json, was: Json) -> None:
@@ -154,9 +152,8 @@ def _add_injected(spec: Json, was: Json) -> None:
     """Add the containers that the template does not have: whatever added them to the pod is assumed to do so again."""
     named = {container.get("name") for container in _containers_of(spec)}
     for kind in ("containers", "initContainers"):
-        injected = [each for each in was.get(kind) or () if each.get("name") not in named]
-        if injected:
-            spec[kind] = [*(spec.get(kind) or ()), *injected]
+        injected = [each for each in was.get(kind, ()) if each.get("name") not in named]
+        spec[kind] = [*(spec.get(kind) or ()), *injected]
 
 
 def _add_claims(spec: Json, pod_name: str, claim_templates: Sequence[Json]) -> None:
@@ -169,10 +166,8 @@ def _add_claims(spec: Json, pod_name: str, claim_templates: Sequence[Json]) -> N
 
 
 def _add_tolerations(spec: Json, was: Json) -> None:
-    wanted = spec.get("tolerations") or []
-    added = [each for each in was.get("tolerations") or () if each not in wanted and _is_of_admission(each, was)]
-    if added:
-        spec["tolerations"] = [*wanted, *added]
+    added = [each for each in was.get("tolerations", ()) if _is_of_admission(each, was)]
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *added]
 
 
 def _is_of_admission(toleration: Json, was: Json) -> bool:
@@ -189,23 +184,22 @@ def _add_runtime_class(spec: Json, was: Json) -> None:
     """Copy what the RuntimeClass has set in the pod: its overhead, node selector and tolerations."""
     if "overhead" in was:
         spec["overhead"] = was["overhead"]
-    spec["nodeSelector"] = {**(was.get("nodeSelector") or {}), **(spec.get("nodeSelector") or {})}
-    spec["tolerations"] = [*(spec.get("tolerations") or ()), *(was.get("tolerations") or ())]
+    spec["nodeSelector"] = {**was.get("nodeSelector", {}), **(spec.get("nodeSelector") or {})}
+    spec["tolerations"] = [*spec["tolerations"], *was.get("tolerations", ())]
 
 
 def _labels(template: Json, pod: Json) -> dict[str, str]:
     labels = dict((template.get("metadata") or {}).get("labels") or {})
-    of_pod: Mapping[str, str] = pod["metadata"].get("labels") or {}
-    return labels | {key: of_pod[key] for key in _OF_STATEFUL_SETS if key in of_pod and key not in labels}
+    of_pod: Mapping[str, str] = pod["metadata"].get("labels", {})
+    return labels | {key: of_pod[key] for key in _OF_STATEFUL_SETS if key in of_pod}
 
 
 def _take_out(term: Json, field: str, operator: str, labels: Mapping[str, str]) -> None:
-    selector = term.get("labelSelector") or {}
+    selector = term.get("labelSelector", {})
     merged = [
-        {"key": key, "operator": operator, "values": [labels[key]]} for key in term.get(field) or () if key in labels
+        {"key": key, "operator": operator, "values": [labels[key]]} for key in term.get(field, ()) if key in labels
     ]
-    if selector.get("matchExpressions"):
-        selector["matchExpressions"] = [each for each in selector["matchExpressions"] if each not in merged]
+    selector["matchExpressions"] = [each for each in selector.get("matchExpressions", ()) if each not in merged]
 
 
 _PATH: Final = "/api/v1/namespaces/{namespace}/"
@@ -396,8 +390,8 @@ def _why_outside(item: _LimitRangeItem, requests: Mapping[str, int], limits: Map
         if resource not in limits or limits[resource] > most:
             return f"may take more {resource} than the most, {shown(most)}"
     for resource, ratio in nano_amounts(item.max_limit_request_ratio, "maxLimitRequestRatio").items():
-        request, limit = requests.get(resource), limits.get(resource)
-        if not request or not limit or limit * NANO_PER_UNIT > ratio * request:
+        limit = limits.get(resource)
+        if not limit or limit * NANO_PER_UNIT > ratio * requests.get(resource, 0):
             return f"has a limit of {resource} of more than {shown(ratio)} times its request, or lacks one of them"
     return None
 

@@ -266,7 +266,7 @@ def _compared(
     for name, of in _FIELDS.items():
         yield _TemplateDifference(name, of(was.spec), of(will_be.spec))
     for name in _NAMES:
-        yield _TemplateDifference(name, pod["spec"].get(name, ""), replacement["spec"].get(name, ""))
+        yield _TemplateDifference(name, pod["spec"].get(name) or "", replacement["spec"].get(name) or "")
     if will_be.node_name:
         yield _TemplateDifference("nodeName", "chosen by the scheduler", will_be.node_name)
     relevant = _keys_asked_for(will_be, groups)
