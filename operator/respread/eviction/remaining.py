@@ -26,7 +26,7 @@ from respread.eviction.limiter import Limiter
 from respread.eviction.tallies import HOUR_SECONDS, Counted, Needed, replicas_of
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetIndex
-from respread.planning.victims.protection import is_active, is_ordered, siblings_of, why_not_replaced
+from respread.planning.victims.protection import is_ordered, siblings_of, why_not_replaced
 
 LONGEST_START_SECONDS: Final = 3600
 """A pod that was not Ready for longer than this was Ready before."""
@@ -100,7 +100,7 @@ def seconds_of_pods(snapshot: ClusterSnapshot, pod: Pod) -> float | None:
 
     It is the median, and at least a second, because Kubernetes stores whole seconds.
     """
-    times = (each.ready_seconds for each in siblings_of(snapshot, pod) if is_active(each))
+    times = (each.ready_seconds for each in siblings_of(snapshot, pod))
     found = list(islice((each for each in times if each is not None and each <= LONGEST_START_SECONDS), _ENOUGH))
     return float(max(1, median_low(found))) if found else None
 

@@ -44,6 +44,8 @@ OVERLAPPING = status(f"{OVERLAP}, which the eviction subresource does not suppor
         (429, DENIED, 1.0, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
         (500, DENIED, None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
         (500, UNAUTHORIZED, None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
+        (500, status('admission webhook "a" is slow'), None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
+        (504, OVERLAPPING, None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
         (500, status('error: failed calling webhook "a": b'), None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
         (401, status("Unauthorized"), None, EvictionResult.UNAUTHORIZED, Reason.EVICTION_REFUSED),
         (400, status("bad"), None, EvictionResult.INVALID, Reason.EVICTION_REFUSED),
@@ -63,7 +65,7 @@ def test_an_answer_has_a_result(
 ) -> None:
     answer = answer_of(code, body, retry_after)
     assert answer.result is result
-    assert answer.evicted is (code in {200, 201})
+    assert answer.evicted is (not answer.message) is (code in {200, 201})
     assert (answer.held.reason if answer.held else None) is reason
     assert answer.retry_after_seconds == retry_after
 

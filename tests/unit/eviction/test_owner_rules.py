@@ -34,7 +34,6 @@ def listed(*pods: Pod, revision: str = "v1") -> list[dict[str, Any]]:
                 "labels": {"controller-revision-hash": revision},
                 "deletionTimestamp": "2026-11-21T09:00:00Z" if each.terminating else None,
             },
-            "spec": {"nodeName": each.node_name} if each.node_name else {},
             "status": {
                 "phase": each.phase,
                 "conditions": [
@@ -119,6 +118,7 @@ class TestOutdatedPlan:
     def test_a_pod_that_the_watch_has_not_shown_holds_the_move(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B, watched("d"))), known=(A, B))
         assert words(held) == "InMotion: pods of its workload have changed since the plan was made (d)"
+        assert "(d, e, f, g, h)" in words(at_rest(reading(controller(9), listed(*ALL, *map(watched, "defghi")))))
 
     def test_a_watched_pod_that_was_replaced_holds_the_move(self) -> None:
         assert "(c, d)" in words(at_rest(reading(controller(3), listed(A, B, watched("d")))))
@@ -148,6 +148,9 @@ class TestOutdatedPlan:
         assert words(held) == "InMotion: pods of its workload are no longer Ready since the plan was made (c)"
         assert at_rest(reading(controller(3), listed(A, B, broken)), known=(A, B, broken)) is None
         assert at_rest(reading(controller(3), listed(*ALL)), known=(A, B, broken)) is None
+        six = [watched(name) for name in "bcdefg"]
+        read = reading(controller(7), listed(A, *(msgspec.structs.replace(each, ready=False) for each in six)))
+        assert "(b, c, d, e, f)" in words(at_rest(read, known=(A, *six)))
 
     def test_a_move_of_a_missing_pod_is_held(self) -> None:
         held = at_rest(reading(controller(2), listed(B, C)))
@@ -190,6 +193,7 @@ AT = "2026-11-21T10:00:00Z"
         ("Rollout", {}, {"replicas": 6}, "InMotion: Rollout web is being rolled out: 3 of its pods are of an older…"),
         ("Rollout", {"restartAt": AT}, {}, "InMotion: Rollout web is restarting its pods (spec.restartAt)"),
         ("Rollout", {"restartAt": AT}, {"restartedAt": AT}, ""),
+        ("Rollout", {}, {"restartedAt": AT}, ""),
         ("Rollout", {"replicas": 5}, {}, "InMotion: Rollout web wants 5 pods and has told its ReplicaSet web-1 3…"),
         ("CloneSet", {}, {}, ""),
         ("CloneSet", {}, {"updatedReplicas": 1, "updateRevision": "web-2"},
@@ -246,6 +250,7 @@ class TestStatefulSet:
         held = self.check("112", of=0)
         assert words(held) == "InMotion: StatefulSet db is being rolled out: db-0 is still at revision v1"
         assert "db-0 is still at revision v1" in words(self.check("122", of=2))
+        assert "db-1 is still at revision v1" in words(self.check("112", of=1))
 
     @pytest.mark.parametrize(
         ("start", "partition", "at_rest"), [(0, 2, True), (0, 1, False), (5, 2, True), (5, 1, False)]
@@ -277,9 +282,11 @@ class TestStatefulSet:
         assert held.startswith("ProtectedPod: StatefulSet db would bring it back at revision v2 instead of v1")
 
     def test_without_a_rolling_update_block_current_replicas_says_how_many_stay(self) -> None:
-        rolling = {"updateStrategy": {"type": "RollingUpdate"}}
-        assert self.check("122", spec=rolling, status={"currentReplicas": 1}) is None
-        assert self.check("122", spec=rolling, status={"currentReplicas": 2}) is not None
+        for start in (0, 5):
+            rolling = {"updateStrategy": {"type": "RollingUpdate"}, "ordinals": {"start": start}}
+            shown = tuple(pod(f"db-{start + n}", f"node-{n}", SPEC) for n in range(3))
+            assert self.check("122", pods=shown, spec=rolling, status={"currentReplicas": 1}) is None
+            assert self.check("122", pods=shown, spec=rolling, status={"currentReplicas": 2}) is not None
 
 
 class TestOrderedReady:

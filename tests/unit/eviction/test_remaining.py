@@ -85,9 +85,10 @@ def test_a_workload_begins_with_a_few_until_replacements_are_ready() -> None:
     assert remaining(lot(now=40), limits=limits).seconds == 2 * 60
     assert remaining(lot(now=40), limits=limits, trust=Trust()).seconds == 3 * 60
     assert str(remaining(lot(now=40), limits=limits, trust=Trust()).bound) == "inFlightPerWorkload 20 (5 for now)"
-    assert str(remaining(lot(now=4), limits=limits, trust=Trust()).bound) == "inFlightPerWorkload 20"
+    assert str(remaining(lot(now=5), limits=limits, trust=Trust()).bound) == "inFlightPerWorkload 20"
     failed = Trust().with_end(lot().workload, 9_999.0, ready=False)
     assert remaining(lot(now=40), limits=limits, trust=failed).seconds == 4 * 60  # 1, 10, 20, 9
+    assert remaining(lot(now=1), limits=limits, trust=failed).seconds == 60
 
 
 def test_an_ordered_stateful_set_moves_one_pod_at_a_time() -> None:
@@ -135,7 +136,7 @@ def test_the_time_is_unknown_if_no_workload_tells_it_and_else_that_of_the_others
     assert remaining(silent, limits=limited(per_hour=30)).seconds is None
     assert remaining(silent).about_seconds is None
     assert remaining(silent, lot(now=1, seconds=20.0)).seconds == 20
-    assert remaining().seconds == remaining().about_seconds == 0
+    assert remaining().seconds == remaining().about_seconds == remaining(lot()).seconds == 0
 
 
 def test_slow_replacements_take_at_least_their_own_time() -> None:
@@ -149,7 +150,7 @@ def test_a_replacement_that_is_late_takes_about_as_long_again() -> None:
     waited = {lot().workload: 290.0}
     assert remaining(lot(now=4, in_flight=1), waited=waited).seconds == 290
     assert remaining(lot(now=9, in_flight=1), waited=waited, limits=limited(in_flight_per_workload=1)).seconds == 600
-    assert remaining(lot("api", now=4), waited=waited).seconds == 60
+    assert remaining(lot("api", in_flight=4), waited=waited).seconds == 60
 
 
 @pytest.mark.parametrize(("in_flight", "used"), [(0, 0.0), (3, 0.3), (10, 1.0), (12, 1.0)])
@@ -166,6 +167,9 @@ def test_no_more_is_possible_than_is_left_and_budgets_allow() -> None:
     made = EvictionHistory().with_evictions(["default"], 9_900.0, 2)
     assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=4), history=made).used == 0.5
     assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=0)).used == 1.0
+    assert remaining(lot(now=30), limits=limited(per_hour=0)).used is None
+    assert remaining(lot(now=4, in_flight=1, nodes={"a": 4}), limits=limited(in_flight_per_node=1)).used == 0.5
+    assert remaining(lot(now=4, in_flight=1), lot("api", now=4), limits=limited(in_flight_per_namespace=2)).used == 0.5
 
 
 def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
@@ -186,8 +190,9 @@ def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
     assert (found.now, found.in_flight, found.later, found.left, found.all) == (2, 1, 8, 10, 11)
     assert (found.replicas, found.budget, found.disruptions, found.seconds) == (5, "web", 2, 22.0)
     assert found.nodes == {"node-1": 4}
-    (measured,) = lots_of(snapshot, BudgetIndex(), moves, (), measured=lambda _: 7.5)
-    assert measured.seconds == 7.5
+    tight = cluster([], pods, poddisruptionbudgets=[msgspec.structs.replace(budget, desired_healthy=6)])
+    (measured,) = lots_of(tight, BudgetIndex(), moves, (), measured=lambda _: 7.5)
+    assert (measured.seconds, measured.disruptions) == (7.5, 0)
 
 
 def test_later_evictions_are_those_of_pods_that_a_controller_replaces() -> None:
@@ -201,12 +206,14 @@ def test_later_evictions_are_those_of_pods_that_a_controller_replaces() -> None:
 
 def test_pods_that_were_ready_before_or_are_not_say_nothing_about_starting() -> None:
     pods = [
-        pod("web-1", "node-1", SPEC, ready_seconds=86_400),
+        pod("web-1", "node-1", SPEC, ready_seconds=3_601),
         pod("web-2", "node-1", SPEC, ready_seconds=None, ready=False),
         pod("web-3", "node-1", SPEC, ready_seconds=0),
     ]
     assert seconds_of_pods(cluster([], pods), pods[0]) == 1.0
     assert seconds_of_pods(cluster([], pods[:2]), pods[0]) is None
+    slow = pod("web-4", "node-1", SPEC, ready_seconds=3_600)
+    assert seconds_of_pods(cluster([], [slow]), slow) == 3_600.0
 
 
 def test_the_time_until_ready_is_a_mean_of_the_last_replacements() -> None:
@@ -226,6 +233,7 @@ def test_the_time_until_ready_is_a_mean_of_the_last_replacements() -> None:
         (41.0, 50, "50 s", "50s"),
         (110.0, 110, "110 s", "110s"),
         (110.5, 120, "2 min", "2m"),
+        (121.0, 180, "3 min", "3m"),
         (41 * 60 - 5, 41 * 60, "41 min", "41m"),
         (59 * 60 + 30, 3600, "1 h", "1h"),
         (7000.0, 7200, "2 h", "2h"),

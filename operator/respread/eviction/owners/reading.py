@@ -150,10 +150,6 @@ class ControllerObject(msgspec.Struct, frozen=True):
 _read_controller: Final = msgspec.json.Decoder(ControllerObject).decode
 
 
-class _ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-
-
 class _ListedCondition(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
@@ -169,7 +165,6 @@ class ListedPod(msgspec.Struct, frozen=True):
     """A pod as the API server lists it."""
 
     metadata: ObjectMetadata
-    spec: _ListedSpec = _ListedSpec()
     status: _ListedStatus = _ListedStatus()
 
     @property

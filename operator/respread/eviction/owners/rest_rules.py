@@ -207,11 +207,7 @@ def _of_view(
         return Held(Reason.IN_MOTION, "it is not where it was when the plan was made")
     new = [each.metadata.name for uid, each in there.items() if uid not in watched and uid not in arrived]
     differing = new if len(new) > expected else []
-    differing += [
-        each.name
-        for uid, each in watched.items()
-        if uid not in there or (each.node_name and each.node_name != there[uid].spec.node_name)
-    ]
+    differing += [each.name for uid, each in watched.items() if uid not in there]
     if differing:
         return Held(
             Reason.IN_MOTION,
