@@ -307,7 +307,7 @@ class PresentLimits(Counted, frozen=True, kw_only=True):
         if not any(lot.now for lot in lots):
             return None
         of_namespaces: Counter[str] = Counter()
-        for of_budget in _by(lots, lambda lot: _budget(lot) if lot.budget else lot.workload):
+        for of_budget in _by(lots, _budget):
             wanted = sum(
                 min(self._trusted(each, self._most(limiter, each)), sum(lot.now + lot.in_flight for lot in each))
                 for each in _by(of_budget, lambda lot: lot.workload)

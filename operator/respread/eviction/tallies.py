@@ -325,13 +325,13 @@ class LimitTally:
                 if (held := self._beyond(what, self._counts[place], more[place], limit)) is not None:
                     return held
             not_ready = self._controllers.not_ready(move, bounded)
-            if (held := self._beyond_trust(move, more[workload], of_workload, not_ready)) is not None:
+            if (held := self._beyond_trust(move, more[workload], not_ready)) is not None:
                 return held
             if self._counts[workload] + more[workload] + len(not_ready) > of_workload:
                 return self._beside_not_ready(move, not_ready, of_workload)
         return None
 
-    def _beyond_trust(self, move: Move, more: int, limit: int, not_ready: Sequence[str]) -> Held | None:
+    def _beyond_trust(self, move: Move, more: int, not_ready: Sequence[str]) -> Held | None:
         """Return that others of a workload must be Ready before more of its pods are evicted, or None."""
         if self._trust is None:
             return None
@@ -343,7 +343,7 @@ class LimitTally:
             )
         most = self._trust.most(move.workload, self._now)
         in_flight = self._counts["workload", move.workload]
-        if most >= limit or in_flight + more <= max(most, more):
+        if in_flight + more <= max(most, more):
             return None
         return Held(
             Reason.LIMIT_REACHED,

@@ -352,10 +352,11 @@ class TestOrderedReady:
         assert self.check(2, minReadySeconds=20) is None
 
     def test_a_lower_ordinal_that_says_it_becomes_ready_at_the_end_of_time_is_not_available(self) -> None:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"}
-        late: dict[int, dict[str, Any] | None] = {1: {"status": {"phase": "Running", "conditions": [ready]}}}
-        assert "minReadySeconds" in words(self.check(2, late, minReadySeconds=1))
-        assert self.check(2, late) is None, "without minReadySeconds it need only be Ready, whatever the clocks say"
+        for time in ("9999-12-31T23:59:59Z", None):
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": time}
+            late: dict[int, dict[str, Any] | None] = {1: {"status": {"phase": "Running", "conditions": [ready]}}}
+            assert "minReadySeconds" in words(self.check(2, late, minReadySeconds=1))
+            assert self.check(2, late) is None, "without minReadySeconds it need only be Ready, whatever the clocks say"
 
     def test_a_move_in_flight_at_another_ordinal_holds_the_pod(self) -> None:
         assert words(self.check(2, leaving=[0])).startswith("InMotion: ")

@@ -149,6 +149,9 @@ def test_an_ordered_stateful_set_has_one_pod_in_flight_whatever_limits_allow() -
         beside = pace(moves[1:], *policies, snapshot=snapshot, in_flight=moves[:1])
         assert numbers(beside.now) == made[1:]
         assert all("one is moved at a time" in each.held.message for each in beside.held)
+        dry = Held(Reason.DRY_RUN, "it only plans")
+        closed = pace(moves[1:2], *policies, snapshot=snapshot, in_flight=moves[:1], closed={"default": dry})
+        assert [each.held for each in closed.held] == [dry]
 
 
 class TestScopeOfLimits:
@@ -608,6 +611,7 @@ def test_the_namespace_with_the_fewest_moves_in_flight_is_next() -> None:
     paced = pace(moves, policy, in_flight=in_flight)
     assert numbers(paced.now) == [1, 11, 21, 22]
     assert numbers([each.move for each in paced.held]) == [2, 3, 4, 5, 6, 7, 12]
+    assert numbers(pace(moves, cluster_policy(limits(in_flight=3)), in_flight=in_flight).now) == [21]
 
 
 def test_among_equal_namespaces_the_one_served_longest_ago_is_next() -> None:
@@ -632,6 +636,8 @@ class TestUnprovenNamespaces:
 
     def test_a_new_namespace_gets_a_first_move(self) -> None:
         others = [victim(20 + number, namespace=f"other-{number}") for number in range(5)]
+        assert len(pace([*self.greedy, others[0]], self.policy, standings=Standings()).now) == 2
+        assert len(pace(self.greedy, self.policy, standings=Standings(), in_flight=(others[0],)).now) == 1
         paced = pace([*self.greedy, *others], self.policy, standings=Standings())
         assert Counter(each.pod.namespace for each in paced.now) == {
             "greedy": 1,

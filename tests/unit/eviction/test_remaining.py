@@ -135,7 +135,7 @@ def test_the_time_is_unknown_if_no_workload_tells_it_and_else_that_of_the_others
     assert remaining(silent).seconds is None
     assert remaining(silent, limits=limited(per_hour=30)).seconds is None
     assert remaining(silent).about_seconds is None
-    assert remaining(silent, lot(now=1, seconds=20.0)).seconds == 20
+    assert remaining(silent, lot(now=1, seconds=20.0), limits=limited(in_flight_per_workload=10)).seconds == 3 * 20
     assert remaining().seconds == remaining().about_seconds == remaining(lot()).seconds == 0
 
 
@@ -162,14 +162,16 @@ def test_the_share_of_the_limits_that_is_used(in_flight: int, used: float) -> No
 
 def test_no_more_is_possible_than_is_left_and_budgets_allow() -> None:
     assert remaining(lot(now=1, in_flight=3)).used == 0.75
-    assert remaining(lot(now=30, in_flight=2, budget="web", disruptions=2)).used == 1.0
+    budget: dict[str, Any] = {"budget": "all", "disruptions": 2}
+    assert remaining(lot(now=30, in_flight=2, **budget), lot("api", now=30, **budget)).used == 1.0
     assert remaining(lot(now=30, in_flight=2), trust=Trust()).used == 0.4
     made = EvictionHistory().with_evictions(["default"], 9_900.0, 2)
     assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=4), history=made).used == 0.5
     assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=0)).used == 1.0
     assert remaining(lot(now=30), limits=limited(per_hour=0)).used is None
     assert remaining(lot(now=4, in_flight=1, nodes={"a": 4}), limits=limited(in_flight_per_node=1)).used == 0.5
-    assert remaining(lot(now=4, in_flight=1), lot("api", now=4), limits=limited(in_flight_per_namespace=2)).used == 0.5
+    lots = lot(now=4, in_flight=1), lot("api", now=4), lot("db", later=4)
+    assert remaining(*lots, limits=limited(in_flight_per_namespace=2)).used == 0.5
 
 
 def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
