@@ -40,7 +40,7 @@ class _Ready(NamedTuple):
     number: int
     """The replacements that became Ready since one did not."""
     failed: bool
-    """Whether one did not."""
+    """Whether the last one did not."""
     at: float
     """When the last one ended, in seconds since the epoch."""
     seconds: float | None = None
@@ -51,11 +51,6 @@ class _Ready(NamedTuple):
     """How many moves in flight are late."""
 
     @property
-    def is_failed(self) -> bool:
-        """Whether the last one did not."""
-        return self.failed and not self.number
-
-    @property
     def late_seconds(self) -> float:
         """A move in flight for longer than this is late."""
         together = min(_TOGETHER_SECONDS, self.slowest / 2) if self.number < FEW else 0.0
@@ -63,7 +58,7 @@ class _Ready(NamedTuple):
 
     def is_old(self, now: float) -> bool:
         """Whether it tells nothing any more."""
-        return now >= self.at + (FAILED_SECONDS if self.is_failed else VALID_SECONDS)
+        return now >= self.at + (FAILED_SECONDS if self.failed else VALID_SECONDS)
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -85,7 +80,7 @@ class Trust(msgspec.Struct, frozen=True):
         if ready and seconds is not None:
             mean = seconds if mean is None else mean + _WEIGHT * (seconds - mean)
             slowest = max(seconds, slowest)
-        return Trust(self.workloads.set(workload, _Ready(number, known.failed or not ready, now, mean, slowest)))
+        return Trust(self.workloads.set(workload, _Ready(number, not ready, now, mean, slowest)))
 
     def beside(self, in_flight: Iterable[tuple[WorkloadName, float]], now: float) -> Trust:
         """Return it beside moves in flight.
@@ -111,7 +106,7 @@ class Trust(msgspec.Struct, frozen=True):
 
     def has_failed(self, workload: WorkloadName, now: float) -> bool:
         """Return whether the last replacement of a workload was not Ready."""
-        return self._known(workload, now).is_failed
+        return self._known(workload, now).failed
 
     def seconds(self, workload: WorkloadName, now: float) -> float | None:
         """Return how long the last replacements of a workload took until they were Ready; None if that is not known.

@@ -69,26 +69,39 @@ async def test_the_retry_after_of_a_busy_server_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("get", "result"),
+    ("get", "result", "is_untouched"),
     [
-        (dropping, EvictionResult.UNREACHABLE),
-        (truncating, EvictionResult.UNREACHABLE),
-        (answering(status("no"), status=500), EvictionResult.UNREACHABLE),
-        (answering("<html>Bad Gateway</html>", status=502), EvictionResult.UNREACHABLE),
-        (answering("no JSON"), EvictionResult.UNREACHABLE),
-        (answering({"metadata": {"uid": 7}}), EvictionResult.UNREACHABLE),
-        (answering([1, 2, 3]), EvictionResult.UNREACHABLE),
-        (answering({"metadata": {**POD["metadata"], "deletionTimestamp": "x"}}), EvictionResult.GONE),
-        (answering({"metadata": {"name": A.name, "uid": "of another"}}), EvictionResult.CHANGED),
+        (dropping, EvictionResult.UNREACHABLE, None),
+        (truncating, EvictionResult.UNREACHABLE, None),
+        (answering(status("no"), status=500), EvictionResult.UNREACHABLE, None),
+        (answering("<html>Bad Gateway</html>", status=502), EvictionResult.UNREACHABLE, None),
+        (answering("no JSON"), EvictionResult.UNREACHABLE, None),
+        (answering({"metadata": {"uid": 7}}), EvictionResult.UNREACHABLE, None),
+        (answering([1, 2, 3]), EvictionResult.UNREACHABLE, None),
+        (answering(status("no", kind="pods"), status=404), EvictionResult.GONE, False),
+        (answering({"metadata": {**POD["metadata"], "deletionTimestamp": "x"}}), EvictionResult.GONE, False),
+        (answering({"metadata": {"name": A.name, "uid": "of another"}}), EvictionResult.CHANGED, False),
     ],
 )
 async def test_a_failed_read_of_the_pod_and_one_of_another_or_a_leaving_pod_evict_nothing(
-    get: Answering, result: EvictionResult
+    get: Answering, result: EvictionResult, is_untouched: bool | None
 ) -> None:
     answer, stub = await evict_with(answering({}), get)
     assert answer.result is result
     assert not answer.may_have_evicted
     assert [method for method, _ in stub.requests if method == "POST"] == []
+    async with stub.running() as requests:
+        assert await EvictionApi(requests).is_untouched(A) is is_untouched
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("DisruptionTarget", "True"), ("DisruptionTarget", "False"), ("Any", "True")]
+)
+async def test_a_pod_that_something_is_about_to_delete_is_not_untouched(kind: str, value: str) -> None:
+    stub = StubApiServer()
+    stub.on("GET", "/pods/a", answering({**POD, "status": {"conditions": [{"type": kind, "status": value}]}}))
+    async with stub.running() as requests:
+        assert await EvictionApi(requests).is_untouched(A) is ((kind, value) != ("DisruptionTarget", "True"))
 
 
 async def test_the_eviction_has_the_uid_of_the_pod() -> None:

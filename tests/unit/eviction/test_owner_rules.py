@@ -102,6 +102,8 @@ class TestMissingPods:
         assert held is None
         # the API server accepted the eviction and the list does not show it yet
         assert at_rest(reading(controller(3), listed(*ALL)), leaving={C.uid}, unreplaced=1) is None
+        four = (*ALL, watched("d"))
+        assert at_rest(reading(controller(3), listed(*four)), known=four, leaving={C.uid}) is None
 
     def test_a_missing_pod_beside_one_that_respread_evicted_holds_the_move(self) -> None:
         four = (*ALL, watched("d"))
@@ -210,8 +212,8 @@ AT = "2026-11-21T10:00:00Z"
         ("Deployment", {}, {"updatedReplicas": 3}, ""),
         ("Deployment", {"paused": True}, {"updatedReplicas": 3}, ""),
         ("Deployment", {}, {"replicas": 2, "updatedReplicas": 2}, ""),  # without a pod that Respread evicted
-        ("Deployment", {}, {"replicas": 4, "updatedReplicas": 1},
-         "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"),
+        ("Deployment", {}, {"replicas": 4, "updatedReplicas": 3},
+         "InMotion: Deployment web is being rolled out: 1 of its pods are of an older template"),
         ("Deployment", {"paused": True}, {"updatedReplicas": 0},
          ("ProtectedPod: Deployment web is paused in the middle of a rollout, 3 of its pods are of an older template: "
           "resume it, or roll it back")),
@@ -277,7 +279,7 @@ class TestStatefulSet:
 
     def test_with_on_delete_only_the_pod_itself_matters(self) -> None:
         on_delete = {"updateStrategy": {"type": "OnDelete"}}
-        assert self.check("112", of=2, spec=on_delete) is None
+        assert self.check("112", of=2, spec=on_delete, status={"currentReplicas": 3}) is None
         held = words(self.check("112", of=0, spec=on_delete))
         assert held.startswith("ProtectedPod: StatefulSet db would bring it back at revision v2 instead of v1")
 

@@ -123,9 +123,10 @@ def test_a_held_move_does_not_hold_others() -> None:
 def test_places_go_first_to_what_has_most_steps_left() -> None:
     """Its workload has only so many at once, so it would be the last one to be restored."""
     short = [victim(number, app="web", component=1, step=number) for number in (1, 2)]
-    long = [victim(number, app="api", component=2, step=number) for number in (3, 4, 5)]
+    long = [victim(number, app="api", component=2, step=number) for number in (3, 4, 5, 6)]
     policy = cluster_policy(limits(in_flight=1, in_flight_per_workload=1))
     assert numbers(pace([*short, *long], policy).now) == [3]
+    assert numbers(pace([*short, *long], cluster_policy(limits(in_flight=2))).now) == [3, 4]
     assert numbers(pace([*short, *long], cluster_policy(limits(in_flight=3))).now) == [1, 3, 4], "then they take turns"
 
 
@@ -256,8 +257,8 @@ class TestPerHour:
         large = [victim(number, component=1, groups=(group("large"),), wave=number - 1) for number in (1, 2, 3)]
         small = [victim(number, component=2, groups=(group("small"),), wave=number - 4) for number in (4, 5)]
         moves = sorted([*large, *small], key=lambda each: each.wave)
-        # The two evictions that the small group leaves begin the large group.
-        assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 4]
+        for per_hour in (3, 4):  # What the small group leaves begins the large group.
+            assert numbers(pace(moves, cluster_policy(limits(per_hour=per_hour))).now) == [1, 4]
         assert numbers(pace(moves, cluster_policy(limits(per_hour=5, in_flight=1))).now) == [1], "it allows all"
         paced = pace(moves, cluster_policy(limits(per_hour=2)))
         assert numbers(paced.now) == [4]
@@ -281,9 +282,28 @@ class TestPerHour:
         assert numbers(pace(moves, cluster_policy(limits(per_hour=2))).now) == [1, 2]
 
     def test_the_group_with_evictions_in_the_last_hour_is_first_of_two_that_need_as_many(self) -> None:
-        one, two = (victim(number, component=number, groups=(group(str(number)),)) for number in (1, 2))
-        paced = pace([one, two], cluster_policy(limits(per_hour=1)), groups=lambda key: GroupPace(3, key in two.groups))
-        assert numbers(paced.now) == [2]
+        groups = [(group(name), group("of both")) for name in "ab"]
+        moves = [victim(number, component=number, groups=groups[number]) for number in range(2)]
+        pace_of_b = {group("a"): GroupPace(3, 0), group("b"): GroupPace(3, 1)}.get
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=1)), groups=pace_of_b).now) == [1]
+
+    def test_a_group_with_a_move_in_flight_is_finished_first(self) -> None:
+        two_groups, in_flight = (group("large"), group("other")), (victim(9, groups=(group("large"),)),)
+        large = [victim(number, component=1, step=number, groups=two_groups) for number in (1, 2, 3)]
+        policy = cluster_policy(limits(per_hour=3))
+        assert numbers(pace([*large, victim(4)], policy).now) == [1, 2, 4]
+        assert numbers(pace([*large, victim(4)], policy, in_flight=in_flight).now) == [1, 2, 3]
+        moves = [*large[:2], *(victim(number) for number in (4, 5, 6))]
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 2, 4, 5]
+        few = cluster_policy(limits(per_hour=4, in_flight=3))
+        assert numbers(pace(moves, few, in_flight=in_flight).now) == [1, 2]
+
+    def test_groups_that_take_the_fewest_evictions_each_are_finished_first(self) -> None:
+        one = [victim(number, component=1, step=number, groups=(group("a"),)) for number in (1, 2)]
+        three = [victim(number, component=2, step=number, groups=tuple(map(group, "bcd"))) for number in range(3, 8)]
+        assert numbers(pace([*one, *three], cluster_policy(limits(per_hour=5))).now) == [3, 4, 5, 6, 7]
+        pair = [victim(number, component=1, step=number, groups=(group(str(number)),)) for number in (1, 2)]
+        assert numbers(pace([*pair, victim(3)], cluster_policy(limits(per_hour=1))).now) == [1], "of one of its groups"
 
     def test_groups_of_important_policies_are_finished_first(self) -> None:
         dear = [victim(number, policy="own", component=1, groups=(group("a"),), wave=number - 1) for number in (1, 2)]
@@ -293,6 +313,8 @@ class TestPerHour:
         paced = pace(moves, shared, own, ranks={"own": 0, "default": 1}, unrestored={group("a")})
         assert numbers(paced.now) == [1, 3], "what can be restored goes before what can't"
         assert numbers(pace(moves, shared, own, ranks={"own": 1, "default": 0}).now) == [1, 3]
+        together = [victim(number, policy=of, component=1) for number, of in ((1, "own"), (2, "default"))]
+        assert numbers(pace([*together, victim(3)], shared, own, ranks={"own": 0, "default": 1}).now) == [1, 2]
 
     def test_without_per_hour_there_is_no_limit(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
@@ -371,6 +393,12 @@ def test_policies_with_closed_windows_hold_their_moves_with_the_reason() -> None
     paced = pace([victim(1), victim(2, policy="shop/own")], cluster_policy(WIDE), closed={"shop/own": closed})
     assert numbers(paced.now) == [1]
     assert paced.held[0].held is closed
+
+
+def test_no_more_moves_of_a_namespace_are_made_than_can_be_sent_in_time() -> None:
+    paced = pace([victim(number) for number in (1, 2, 3)], cluster_policy(WIDE), room=lambda _: 2)
+    assert numbers(paced.now) == [1, 2]
+    assert "until evictions that were chosen before it are sent" in paced.held[0].held.message
 
 
 def test_later_waves_wait_and_groups_with_moves_in_flight_do_not() -> None:
