@@ -34,32 +34,20 @@ def difference(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, 
     ("pod", "template", "words"),
     [
         ({"nodeSelector": {"disk": "ssd"}}, {}, 'nodeSelector is {"disk":"ssd"}, in the template absent'),
-        (
-            {"nodeSelector": {"disk": "x" * 200}},
-            {},
-            'nodeSelector is {"disk":"' + "x" * 111 + "…, in the template absent",
-        ),
+        ({"nodeSelector": {"disk": "x" * 200}}, {},
+         'nodeSelector is {"disk":"' + "x" * 111 + "…, in the template absent"),
         ({}, {"schedulerName": "own"}, "schedulerName is default-scheduler, in the template own"),
         ({}, {"nodeName": "node-2"}, "nodeName is chosen by the scheduler, in the template node-2"),
         ({}, {"schedulingGates": [{"name": "wait"}]}, "schedulingGates is absent, in the template true"),
-        (
-            {},
-            {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
-            'tolerations is absent, in the template [{"key":"dedicated","operator":"Exists"}]',
-        ),
-        (
-            {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "5"}}}]},
-            {},
-            "the request for cpu is 1500m, in the template 1000m; the request for memory is 5, in the template 0",
-        ),
-        (
-            {"runtimeClassName": "kata", "overhead": {"cpu": "1"}},
-            {},
-            "runtimeClassName is kata, in the template absent",
-        ),
+        ({}, {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+         'tolerations is absent, in the template [{"key":"dedicated","operator":"Exists"}]'),
+        ({"containers": [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "5"}}}]}, {},
+         "the request for cpu is 1500m, in the template 1000m; the request for memory is 5, in the template 0"),
+        ({"runtimeClassName": "kata", "overhead": {"cpu": "1"}}, {},
+         "runtimeClassName is kata, in the template absent"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
-)
+)  # fmt: skip
 def test_a_difference_names_the_field_and_both_values(
     pod: dict[str, Any], template: dict[str, Any], words: str
 ) -> None:
