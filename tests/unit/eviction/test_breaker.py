@@ -34,6 +34,8 @@ def test_consecutive_failures_of_a_few_workloads_pause_a_policy_and_are_named() 
         "Deployment/b in shop, Deployment/c in shop; nothing is evicted in its name until 2027-01-15T08:01:00Z, and "
         "then one pod is tried"
     )
+    assert "Deployment/c in shop, Deployment/d in shop and 1 more;" in str(after(*"abcd").paused("default", 3, NOW))
+    assert after("a", most=1).paused("default", 1, NOW) is not None
     assert after("a", "b", "c").paused("other", 3, NOW) is None
     assert after(*["a"] * 50, "b").paused("default", 3, NOW) is None, "one workload fails repeatedly"
 
@@ -69,6 +71,7 @@ def test_after_a_pause_one_move_is_made_and_pauses_grow_until_one_succeeds() -> 
         assert single is not None
         assert single.message.endswith("one pod is tried before others are evicted")
         breakers = breakers.failed("default", workload("a"), 3, now)
+        assert breakers.paused("default", 3, now) is not None
     assert pauses == [60, 120, 240, 480, 960, 1920, 3840, 7680, 14400, 14400]
     breakers = breakers.succeeded("default")
     assert breakers.paused("default", 3, now) is None

@@ -179,7 +179,7 @@ class TestScopeOfLimits:
             limits(in_flight=1), "databases", pod_selector=LabelSelector(match_labels=Map(app="database"))
         )
         moves = [victim(1, app="database", policy="databases"), victim(2), victim(3), victim(4, app="database")]
-        paced = pace(moves, database, cluster_policy(WIDE))
+        paced = pace(moves, database, cluster_policy(WIDE), standings=Standings())
         assert numbers(paced.now) == [1, 2, 3]
         assert numbers(pace(moves[:1], database, cluster_policy(WIDE), in_flight=(victim(5),)).now) == [1]
         assert not pace(moves[:1], database, cluster_policy(WIDE), in_flight=(victim(5, app="database"),)).now
@@ -254,6 +254,8 @@ class TestPerHour:
             "limits.perHour of policy default is 2, and what it still allows within this hour goes to spread groups "
             "that can be restored with it"
         )
+        made = EvictionHistory().with_evictions(["default"], 9_999)
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=3)), history=made).now) == [4]
         paced = pace(moves, cluster_policy(limits(per_hour=2)), unrestored={group("small")})
         assert numbers(paced.now) == [1], "neither can be restored, so the order of the plan decides"
 
@@ -461,7 +463,7 @@ class TestUnreadyPods:
 
     def test_unready_pods_reduce_a_higher_limit(self) -> None:
         moves = [victim(number, app="web") for number in range(4)]
-        paced = self.paced(limits(in_flight_per_workload=4), moves, self.broken(7), self.broken(8))
+        paced = self.paced(limits(in_flight_per_workload=4), moves, self.broken(7), self.broken(8), trust=Trust())
         assert numbers(paced.now) == [0, 1]
         assert "4, and 2 of its pods are not Ready, web-7 for one" in paced.held[0].held.message
 
@@ -483,8 +485,10 @@ class TestUnreadyPods:
         pods = [msgspec.structs.replace(victim(number, app="web").pod, controller=owner) for number in range(8)]
         gone = [msgspec.structs.replace(pod, deletion_timestamp=NOW) for pod in pods[:3]]
         first, *going = (move(pod) for pod in (pods[3], *gone))
-        paced = self.paced(limits(in_flight_per_workload="50%"), [first], *pods[4:], in_flight=tuple(going))
-        assert numbers(paced.now) == made
+        of = limits(in_flight_per_workload="50%")
+        assert numbers(self.paced(of, [first], *pods[4:], in_flight=tuple(going)).now) == made
+        paced = self.paced(of, list(map(move, pods[3:])), *gone[1:], in_flight=(going[0],))
+        assert len(paced.now) == len(made) + 1, "of those that others delete it may create none again"
 
     def test_an_unready_pod_does_not_block_its_own_eviction(self) -> None:
         first, second = (msgspec.structs.replace(victim(each, app="web"), pod=self.broken(each)) for each in (1, 2))
@@ -654,6 +658,8 @@ class TestUnprovenNamespaces:
         others = [victim(20 + number, namespace=f"other-{number}") for number in range(5)]
         assert len(pace([*self.greedy, others[0]], self.policy, standings=Standings()).now) == 2
         assert len(pace(self.greedy, self.policy, standings=Standings(), in_flight=(others[0],)).now) == 1
+        ready = Standings().with_end("greedy", ready=True)
+        assert len(pace(self.greedy, self.policy, standings=ready, in_flight=tuple(others[:3])).now) == 7
         paced = pace([*self.greedy, *others], self.policy, standings=Standings())
         assert Counter(each.pod.namespace for each in paced.now) == {
             "greedy": 1,
