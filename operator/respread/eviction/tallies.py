@@ -209,7 +209,7 @@ class LimitTallies:
     """The current counts, by the limits that a step may reach."""
 
     def __init__(self, counted: Counted, steps: Iterable[Step], controllers: ControllerPods) -> None:
-        concerned = {step[0].pod.namespace for step in steps} | {move.pod.namespace for move in counted.in_flight}
+        namespaces = {step[0].pod.namespace for step in steps} | {move.pod.namespace for move in counted.in_flight}
         of_policy: dict[str, list[Move]] = {}
         for move in counted.in_flight:
             of_policy.setdefault(move.policy, []).append(move)
@@ -218,12 +218,10 @@ class LimitTallies:
         self._own: dict[str, LimitTally] = {}
         for limiter in counted.limiters:
             if limiter.shared:
-                self._everywhere.append(
-                    LimitTally(limiter, counted, counted.in_flight, controllers, has_rivals=len(concerned) > 1)
-                )
+                self._everywhere.append(LimitTally(limiter, counted, counted.in_flight, controllers, namespaces))
             elif limiter.policy in policies:
                 under_way = of_policy.get(limiter.policy, ())
-                self._own[limiter.policy] = LimitTally(limiter, counted, under_way, controllers, has_rivals=False)
+                self._own[limiter.policy] = LimitTally(limiter, counted, under_way, controllers, namespaces)
 
     def of(self, step: Step) -> Iterator[LimitTally]:
         """Yield the tallies that may count a step. There may be thousands of policies that don't apply to it."""
@@ -242,13 +240,9 @@ class LimitTally:
         counted: Counted,
         in_flight: Iterable[Move],
         controllers: ControllerPods,
-        *,
-        has_rivals: bool,
+        namespaces: Collection[str],
     ) -> None:
-        """Count the moves in flight that may count for the limits.
-
-        It has rivals if several namespaces have moves in flight or to make.
-        """
+        """Count the moves in flight that may count for the limits; `namespaces` have moves in flight or to make."""
         self.limiter = limiter
         self._snapshot = counted.snapshot
         self._controllers = controllers
@@ -257,7 +251,7 @@ class LimitTally:
         self._standings = counted.standings if limiter.shared else None
         self._trust = counted.trust
         self._now = counted.now
-        self._has_rivals = has_rivals
+        self._has_rivals = len(namespaces) > 1
         self._in_last_hour = counted.history.count_in_last_hour(limiter.policy, counted.now)
         self._total = 0
         self._unproven = 0

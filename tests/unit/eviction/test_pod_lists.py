@@ -13,7 +13,6 @@ import pytest
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.eviction.owners.reading import (
-    FAILED_SECONDS,
     BatchReadings,
     ControllerObject,
     OwnerReading,
@@ -169,11 +168,12 @@ async def test_the_deployment_of_a_replica_set_is_read_with_it(
     api_version: str, status: int, expected: tuple[str | None, Reason | None]
 ) -> None:
     owner = {"apiVersion": api_version, "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "no-controller", "uid": "uid"}, owner]
 
     class Controllers(FakeRequests):
         async def answer(self, method: str, path: str, names: Mapping[str, str], **_: Any) -> Response:
             assert method == "GET"
-            metadata = {"name": names["name"], "uid": f"uid-{names['name']}", "ownerReferences": [owner]}
+            metadata = {"name": names["name"], "uid": f"uid-{names['name']}", "ownerReferences": owners}
             body = json.dumps({"metadata": metadata, "spec": {"replicas": 3}}).encode()
             return Response(status_code=status if "deployments" in path else 200, body=body)
 
@@ -216,6 +216,6 @@ async def test_a_failure_serves_for_a_moment() -> None:
     first, second = await asyncio.gather(readings.get("web", fail), readings.get("web", fail))
     assert first is second
     assert readings.known("web") is None
-    await asyncio.sleep(FAILED_SECONDS)
+    await asyncio.sleep(1.0)
     assert await readings.get("web", fail) is not first
     assert len(failed) == 2
