@@ -16,8 +16,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Matching, Selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.owners import last_look
-from respread.eviction.owners.last_look import AT_ONCE, OtherControllers
+from respread.eviction.owners.last_look import AT_ONCE, READING_SECONDS, OtherControllers
 from respread.kube.requests import Response
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import SPEC, group, labels, move
@@ -135,23 +134,23 @@ def test_many_large_controllers_take_little_memory() -> None:
     assert kept < 10 << 20
 
 
+@pytest.mark.virtual_time
 async def test_a_selector_over_too_many_controllers_is_reported_with_their_number() -> None:
     requests = Answering(slow=frozenset({"web-7", "web-8"}))
-    one, two = await look(requests, 50, reading_seconds=0.5)
+    one, two = await look(requests, 50, READING_SECONDS)
     assert (one and one.reason) is Reason.GROUP_TOO_LARGE
-    assert "the pods of 50 other controllers, of which 2 could not be read" in str(one)
+    assert "the pods of 50 other controllers, of which 2 could not be read in the 5 s there are" in str(one)
     assert two is not None, "a wave has so many seconds in all"
     assert two.reason is Reason.GROUP_TOO_LARGE
 
 
-async def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_look, "MOST_CONTROLLERS", 10)
+async def test_no_controller_is_read_if_there_are_too_many_for_a_wave() -> None:
     requests = Answering()
-    held, _ = await look(requests, 11)
+    held, _ = await look(requests, 1_001)
     assert (held and held.reason) is Reason.GROUP_TOO_LARGE
-    assert "count the pods of 11 other controllers, and at most 10 are read" in str(held)
+    assert "count the pods of 1001 other controllers, and at most 1000 are read" in str(held)
     assert not requests.read
-    assert await look(requests, 10) == [None, None]
+    assert await look(requests, 1_000) == [None, None]
 
 
 def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:

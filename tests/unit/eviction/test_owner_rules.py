@@ -238,7 +238,7 @@ class TestStatefulSet:
 
     def check(self, revisions: str, *, of: int = 2, pods: tuple[Pod, ...] | None = None, **fields: Any) -> Held | None:
         pods = self.pods if pods is None else pods
-        spec = fields.pop("spec", {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}})
+        spec = fields.pop("spec", {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {}}})
         status = {"currentRevision": "v1", "updateRevision": "v2", **fields.pop("status", {})}
         shown = [listed(each, revision=f"v{number}")[0] for each, number in zip(pods, revisions, strict=True)]
         read = reading(controller(3, "db", spec=spec, status=status), shown, kind="StatefulSet")
