@@ -82,6 +82,8 @@ def words(held: Held | None) -> str:
 
 def test_a_controller_with_all_its_pods_as_watched_is_at_rest() -> None:
     assert at_rest(reading(controller(3), listed(*ALL))) is None
+    bare = {"metadata": {"name": "web-1", "uid": "uid-web-1"}}
+    assert at_rest(reading(bare, listed(A), deployment=bare), known=(A,)) is None
 
 
 def test_finished_and_terminating_pods_are_not_counted() -> None:
@@ -214,7 +216,7 @@ AT = "2026-11-21T10:00:00Z"
         ("Deployment", {}, {"replicas": 2, "updatedReplicas": 2}, ""),  # without a pod that Respread evicted
         ("Deployment", {}, {"replicas": 4, "updatedReplicas": 3},
          "InMotion: Deployment web is being rolled out: 1 of its pods are of an older template"),
-        ("Deployment", {"paused": True}, {"updatedReplicas": 0},
+        ("Deployment", {"paused": True}, {},
          ("ProtectedPod: Deployment web is paused in the middle of a rollout, 3 of its pods are of an older template: "
           "resume it, or roll it back")),
         ("Deployment", {"replicas": 5}, {"updatedReplicas": 3},
@@ -287,6 +289,7 @@ class TestStatefulSet:
         for start in (0, 5):
             rolling = {"updateStrategy": {"type": "RollingUpdate"}, "ordinals": {"start": start}}
             shown = tuple(pod(f"db-{start + n}", f"node-{n}", SPEC) for n in range(3))
+            assert self.check("222", pods=shown, spec=rolling) is None
             assert self.check("122", pods=shown, spec=rolling, status={"currentReplicas": 1}) is None
             assert self.check("122", pods=shown, spec=rolling, status={"currentReplicas": 2}) is not None
 
