@@ -99,7 +99,8 @@ async def test_a_failed_read_of_the_pod_and_one_of_another_or_a_leaving_pod_evic
 )
 async def test_a_pod_that_something_is_about_to_delete_is_not_untouched(kind: str, value: str) -> None:
     stub = StubApiServer()
-    stub.on("GET", "/pods/a", answering({**POD, "status": {"conditions": [{"type": kind, "status": value}]}}))
+    conditions = [{"type": "Ready", "status": "True"}, {"type": kind, "status": value}]
+    stub.on("GET", "/pods/a", answering({**POD, "status": {"conditions": conditions}}))
     async with stub.running() as requests:
         assert await EvictionApi(requests).is_untouched(A) is ((kind, value) != ("DisruptionTarget", "True"))
 

@@ -84,6 +84,8 @@ def test_a_controller_with_all_its_pods_as_watched_is_at_rest() -> None:
     assert at_rest(reading(controller(3), listed(*ALL))) is None
     bare = {"metadata": {"name": "web-1", "uid": "uid-web-1"}}
     assert at_rest(reading(bare, listed(A), deployment=bare), known=(A,)) is None
+    new = {"metadata": {**bare["metadata"], "generation": 1}}
+    assert "has not caught up" in words(at_rest(reading(new, listed(A)), known=(A,)))
 
 
 def test_finished_and_terminating_pods_are_not_counted() -> None:

@@ -183,6 +183,15 @@ async def test_the_deployment_of_a_replica_set_is_read_with_it(
     found = await read_owner(Controllers(), no_pods, "shop", reference("c"))
     assert isinstance(found, OwnerReading)
     assert (found.owner and found.owner.metadata.name, found.owner_unread and found.owner_unread.reason) == expected
+    assert found.owner_kind == "Deployment"
+    held = Held(Reason.API_UNAVAILABLE, "no")
+
+    async def unlisted(*_: object) -> Held:
+        return held
+
+    assert await read_owner(Controllers(), unlisted, "shop", reference("c")) is held
+    another = msgspec.structs.replace(reference("c"), uid="another")
+    assert isinstance(await read_owner(Controllers(), no_pods, "shop", another), Held)
 
 
 @pytest.mark.virtual_time
