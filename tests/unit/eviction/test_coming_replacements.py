@@ -66,6 +66,6 @@ def test_a_replacement_that_exists_is_in_the_quotas() -> None:
 
 def test_without_the_usage_of_a_replacement_the_room_is_unknown() -> None:
     """A former leader has sent the eviction."""
-    held = ComingReplacements().usages_beside(C, sent("a"))
+    held = ComingReplacements().usages_beside(C, sent("a", "b"))
     assert isinstance(held, Held)
     assert held.message == "the ResourceQuotas of namespace default do not show the replacement of a yet"

@@ -59,25 +59,17 @@ class Server(FakeRequests):
         body: dict[str, Any] = {"items": list(rules)}
         if "/pods/" in path:
             body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}}
-            if self.body:
-                return Response(status_code=self.code, body=self.body.encode())
         if "/controllerrevisions/" in path:
             body = {"data": {"spec": {"template": TEMPLATE}}}
+        if self.body and "items" not in body:
+            return Response(status_code=self.code, body=self.body.encode())
         return Response(status_code=200, body=json.dumps(body).encode())
 
 
-def why_not(
-    server: Server,
-    template: bytes,
-    *,
-    listed: bool = True,
-    kept: bool = True,
-    of: Pod = POD,
-    rules: VictimRules | None = None,
-    moves: Ledger = Ledger(),  # noqa: B008 - a value
-    **controller: Any,
-) -> Held | None:
-    """Return the result of the last look at a template, for a pod that the list of pods contains and shows, or not."""
+def reading_of(
+    template: bytes, *, listed: bool = True, kept: bool = True, of: Pod = POD, **controller: Any
+) -> OwnerReading:
+    """Return a controller with a template, and a pod that the list of pods contains and shows, or not."""
     given = {
         "kind": "CloneSet" if of.controller is None else of.controller.kind,
         "controller": {"metadata": {"name": "web", "uid": "uid-web"}, **controller},
@@ -85,13 +77,31 @@ def why_not(
     }
     read = msgspec.convert(given, type=OwnerReading)
     spec = msgspec.structs.replace(read.controller.spec, template=msgspec.Raw(template))
-    reading = msgspec.structs.replace(
+    return msgspec.structs.replace(
         read,
         controller=msgspec.structs.replace(read.controller, spec=spec),
         documents={POD.uid: msgspec.Raw(json.dumps(SHOWN).encode())} if kept else {},
     )
+
+
+RULES, NO_MOVES = VictimRules(), Ledger()
+
+
+def why_not(
+    server: Server, template: bytes, *, of: Pod = POD, rules: VictimRules = RULES, moves: Ledger = NO_MOVES, **read: Any
+) -> Held | None:
+    """Return the result of the last look at a template."""
     replacements = Replacements(server, lambda: 0.0, 2.0, ComingReplacements())
-    return asyncio.run(replacements.why_not(move(of), reading, moves, rules or VictimRules()))
+    return asyncio.run(replacements.why_not(move(of), reading_of(template, of=of, **read), moves, rules))
+
+
+def test_a_replacement_is_predicted_once_for_what_was_read_once() -> None:
+    server, differing = Server(), {**TEMPLATE, "spec": {**OF_BOTH, "nodeSelector": {"disk": "ssd"}}}
+    first, other = (reading_of(json.dumps(each).encode(), kept=False) for each in (TEMPLATE, differing))
+    replacements = Replacements(server, lambda: 0.0, 2.0, ComingReplacements())
+    looks = [asyncio.run(replacements.why_not(move(POD), each, NO_MOVES, RULES)) for each in (first, first, other)]
+    assert [each and each.reason for each in looks] == [None, None, Reason.TEMPLATE_DIFFERS]
+    assert sum("/pods/" in each for each in server.read) == 2
 
 
 def test_a_pod_that_the_list_left_out_is_read_by_itself() -> None:
@@ -126,11 +136,15 @@ def test_a_full_quota_has_room_for_what_is_created_after_the_pod_is_deleted(kind
     of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
     held = why_not(Server(quotas=[quota]), json.dumps(TEMPLATE).encode(), of=of)
     assert (held and held.reason) is reason
+    in_flight = Ledger().sent(move("another"), cluster([], []), 0.0)
+    held = why_not(Server(quotas=[quota]), json.dumps(TEMPLATE).encode(), of=of, moves=in_flight)
+    assert "do not show the replacement of another yet" in str(held)
     for code, why in ((403, ""), (500, "the LimitRanges and ResourceQuotas of namespace default could not be read")):
         for server in (Server(quotas=code), Server(limit_ranges=code)):
             held = why_not(server, json.dumps(TEMPLATE).encode(), of=of)
             assert ("" if held is None else held.message).startswith(why)
-            assert (held is None) is (code == 403)
+            before = asyncio.run(Replacements(server, lambda: 0.0, 2.0, ComingReplacements()).why_unknown(of))
+            assert (held is None) is (before is None) is (code == 403)
 
 
 @pytest.mark.parametrize(("kind", "refuses"), [("Container", True), ("PersistentVolumeClaim", False)])
@@ -159,6 +173,8 @@ def test_a_pod_of_a_stateful_set_is_compared_with_the_revision_that_it_gets(
     states: dict[str, Any] = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 9}}}, "status": status}
     held = why_not(server, newest, of=of, **states)
     assert any("/controllerrevisions/web-1" in each for each in server.read) is reads
+    gone = why_not(Server(answer="{}", code=404), newest, of=of, **states)
+    assert ((gone and gone.reason) is Reason.IN_MOTION) is reads
     assert (held is not None) is holds
     assert why_not(server, newest, of=of, rules=VictimRules(changed_pods="Evict"), **states) is None
 

@@ -38,7 +38,10 @@ def difference(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, 
          'nodeSelector is {"disk":"' + "x" * 111 + "…, in the template absent"),
         ({}, {"schedulerName": "own"}, "schedulerName is default-scheduler, in the template own"),
         ({}, {"nodeName": "node-2"}, "nodeName is chosen by the scheduler, in the template node-2"),
+        ({"nodeSelector": {"disk": "x" * 109}}, {}, "x" * 109 + '"}, in the template absent'),
         ({}, {"schedulingGates": [{"name": "wait"}]}, "schedulingGates is absent, in the template true"),
+        ({}, {"schedulerName": "a", "nodeName": "a", "nodeSelector": {"a": "b"}, "schedulingGates": [{"name": "wait"}]},
+         "in the template a; schedulingGates is absent, in the template true; restart it or"),
         ({}, {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
          'tolerations is absent, in the template [{"key":"dedicated","operator":"Exists"}]'),
         ({"containers": [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "5"}}}]}, {},
@@ -56,11 +59,12 @@ def test_a_difference_names_the_field_and_both_values(
 
 def test_labels_count_if_the_template_or_a_selector_has_them() -> None:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    selector = {"matchLabels": {"role": "leader"}}
+    selector = {"matchLabels": {"role": "leader"}, "matchExpressions": [{"key": "track", "operator": "Exists"}]}
     asking = {"topologySpreadConstraints": [constraint, {**constraint, "labelSelector": selector}]}
-    leader = {"app": "web", "role": "leader"}
+    leader = {"app": "web", "role": "leader", "track": "new"}
     assert difference({}, {}, leader) is None
-    assert "the label role is leader, in the template absent" in (difference(asking, asking, leader) or "")
+    words = "the label role is leader, in the template absent; the label track is new, in the template absent"
+    assert words in (difference(asking, asking, leader) or "")
     assert "the label app is api, in the template web" in (difference({}, {}, {"app": "api"}) or "")
 
 
