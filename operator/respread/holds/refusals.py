@@ -120,7 +120,7 @@ class Refusals:
         The budgets are those that selected it in the snapshot at that time.
         """
         held, now, result = answer.held, self._clock(), answer.result
-        if held is None or answer.may_have_evicted:
+        if held is None:
             return
         if result in _BY_BUDGET:
             self._refusals[_key(pod, budgets)] = _Hold(held, now + _AT_MOST_SECONDS, budgets)

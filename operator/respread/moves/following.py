@@ -284,8 +284,6 @@ class Siblings(NamedTuple):
     """The pods of a controller at one moment, which moves sent then know."""
 
     names: PodsByName
-    arrived: frozenset[str]
-    """The UIDs of those that have replaced others lately."""
     uids: frozenset[str]
     newest: datetime
 
@@ -295,15 +293,15 @@ def siblings_in(
 ) -> Siblings:
     """Return the pods of a controller that replace none that is evicted now.
 
-    The pods that `arrived` have replaced others lately. What is `known` was returned the last time, and is returned
-    again if nothing has changed.
+    The pods that `arrived` have replaced others lately. What is `known` was returned the last time, when these were the
+    same, and is returned again if nothing has changed.
     """
     names = pods_of(snapshot, namespace, controller_uid)
-    if known is not None and known.names is names and known.arrived == arrived:
+    if known is not None and known.names is names:
         return known
     created = (each.creation_timestamp or LEAVING_SINCE for each in names.values())
     uids = arrived.union(each.uid for each in names.values())
-    return Siblings(names, arrived, uids, max(created, default=LEAVING_SINCE))
+    return Siblings(names, uids, max(created, default=LEAVING_SINCE))
 
 
 def exchanging(before: Map[str, Exchanged], over: Iterable[Ended], now: float) -> Map[str, Exchanged]:

@@ -259,15 +259,8 @@ class TestAdmitted:
 
     def test_the_first_limit_range_with_a_default_counts(self) -> None:
         of_claims = {"type": "PersistentVolumeClaim", "defaultRequest": {"storage": "1"}}
-        ranges = [
-            msgspec.convert(
-                {
-                    "metadata": {"name": name},
-                    "spec": {"limits": [of_claims, {"type": "Container", "defaultRequest": {"cpu": cpu}}]},
-                },
-                type=LimitRange,
-            )
-            for name, cpu in (("a", "3"), ("b", "4"))
-        ]
+        items = [[of_claims, {"type": "Container", "defaultRequest": {"cpu": cpu}}] for cpu in "34"]
+        given = [{"metadata": {"name": f"with-{each[1]}"}, "spec": {"limits": each}} for each in items]
+        ranges = msgspec.convert(given, type=list[LimitRange])
         assert self.requests({}, ranges)[0] == {"cpu": "3"}
         assert self.requests({"resources": {"limits": {"cpu": "5"}}}, ranges)[0] == {"cpu": "5"}

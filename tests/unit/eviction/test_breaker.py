@@ -78,9 +78,9 @@ def test_after_a_pause_one_move_is_made_and_pauses_grow_until_one_succeeds() -> 
     assert breakers.single("default", 3) is None
     assert breakers.next_end(now) == inf
     again = breakers
-    for name in "abc":
-        again = again.failed("default", workload(name), 3, now)
-    assert again.next_end(now) == now + 60
+    for at, name in enumerate("abc"):
+        again = again.failed("default", workload(name), 3, now + 100 * at)
+    assert again.next_end(now + 200) == now + 260
 
 
 def test_namespaces_without_failures_wait_only_for_the_first_pause() -> None:

@@ -159,8 +159,7 @@ class TestScopeOfLimits:
         own = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=WIDE))
         moves = [
             victim(1, namespace="shop", policy="shop/own"),
-            victim(2, namespace="blog"),
-            victim(3, namespace="blog"),
+            *(victim(number, namespace="blog") for number in (2, 3)),
         ]
         paced = pace(moves, own, cluster_policy(limits(in_flight=2)))
         assert numbers(paced.now) == [1, 2]
@@ -187,15 +186,8 @@ class TestScopeOfLimits:
     def test_namespaces_of_a_cluster_policy_are_selected_by_label_and_name(self) -> None:
         team = cluster_policy(limits(in_flight=1), "team", namespace_selector=LabelSelector(match_labels=Map(team="a")))
         moves = [victim(1, namespace="a1"), victim(2, namespace="a1"), victim(3, namespace="kube-system"), victim(4)]
-        snapshot = cluster(
-            [],
-            [each.pod for each in moves],
-            namespaces=[
-                Namespace(name="a1", labels=Map(team="a")),
-                Namespace(name="default"),
-                Namespace(name="kube-system"),
-            ],
-        )
+        namespaces = [Namespace(name=name, labels=Map(team=name[:1])) for name in ("a1", "default", "kube-system")]
+        snapshot = cluster([], [each.pod for each in moves], namespaces=namespaces)
         everywhere = cluster_policy(limits(in_flight=2), "most")  # by default without kube-system
         paced = pace(moves, team, everywhere, snapshot=snapshot)
         assert numbers(paced.now) == [1, 3, 4]

@@ -167,6 +167,7 @@ def test_the_first_of_several_refusals_is_shown() -> None:
         refusals.note(owned, seen, Answer(result=result, message=message))
         shown.append(refusals.why_not(owned, seen))
     assert [held and held.message for held in shown] == ["controller", "pod", "budgets", "all"]
+    assert refusals.next_end() == 1
 
 
 class Tried:
@@ -206,6 +207,9 @@ def test_reads_that_keep_failing_and_motion_that_does_not_end_are_tried_less_and
     tried = Tried()
     assert tried.tries(UNREAD, 15) == 4  # after 1, 2, 4 and 8 s
     assert tried.tries(UNREAD, 600) == 60
+    tried = Tried()
+    tries = [tried.tries(Held(Reason.API_UNAVAILABLE, f"failure {number}"), 1) for number in range(4)]
+    assert (tries, tried.seconds) == ([1] * 4, 15)
     tried = Tried()
     assert tried.tries(MOVING, 5) == 5
     assert tried.tries(MOVING, 600) < 70

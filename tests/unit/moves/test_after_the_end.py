@@ -39,10 +39,10 @@ def judged(now: float, *pods: Pod) -> tuple[bool, Judged]:
 
 
 def test_a_replacement_that_stays_ready_is_a_success() -> None:
-    assert judged(100 + STEADY_SECONDS - 0.1, NEW) == (True, Judged())
-    assert STEADYING.next_deadline() == 100 + STEADY_SECONDS
-    assert judged(100 + STEADY_SECONDS, NEW) == (False, Judged(lasting=(MOVE,)))
-    after, _ = STEADYING.judged(world(NEW), 100 + STEADY_SECONDS)
+    assert judged(109.9, NEW) == (True, Judged())
+    assert STEADYING.next_deadline() == 110
+    assert judged(110, NEW) == (False, Judged(lasting=(MOVE,)))
+    after, _ = STEADYING.judged(world(NEW), 110)
     assert after.next_deadline() == inf
 
 

@@ -15,7 +15,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.entry import LONGEST_SECONDS, Ended, MovePhase, Outcome
-from respread.moves.following import EXCHANGED_SECONDS, ReplacementPods, followed
+from respread.moves.following import ReplacementPods, followed
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
@@ -111,7 +111,7 @@ def test_the_replacement_of_a_move_that_has_ended_is_not_that_of_one_sent_by_an_
     assert [each.replacement for each in over] == [e]
     assert ledger.exchanged("uid-web") == {A.uid: d.uid, B.uid: e.uid}
     ledger = ledger.sent(move(C), world(C, d, e), 60)
-    ledger, _ = ended(ledger, world(d, e, web("f", "node-2")), 1 + EXCHANGED_SECONDS)
+    ledger, _ = ended(ledger, world(d, e, web("f", "node-2")), 61)
     assert set(ledger.exchanged("uid-web")) == {B.uid, C.uid}, "the first is too long ago"
 
 
@@ -156,9 +156,16 @@ class TestUnansweredEvictions:
 
 def test_no_pod_that_existed_before_or_has_another_controller_is_the_replacement() -> None:
     other = web("d", "node-2", controller=OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api"))
-    for shown in (world(B, C), world(B, C, other)):
+    going = web("d", "node-2", deletion_timestamp=NOW)
+    for shown in (world(B, C), world(B, C, other), world(B, C, going)):
         after, over = ended(evicted(A), shown, 1)
         assert (stage(after), over) == (MovePhase.LEAVING, [])
+
+
+def test_a_pod_that_came_after_an_eviction_is_not_the_replacement_of_one_that_is_evicted_later() -> None:
+    refused, new = evicted(A, answer=Answer(result=EvictionResult.HELD_BY_BUDGET)), web("d", "node-2")
+    _, over = ended(refused.sent(move(B), world(A, B, C, new), 0), world(A, C, new), 1)
+    assert over == []
 
 
 def test_two_moves_of_one_controller_have_two_replacements() -> None:
@@ -173,10 +180,11 @@ def test_two_moves_of_one_controller_have_two_replacements() -> None:
 
 
 def test_replacements_that_are_created_together_are_distinguished() -> None:
-    late, early = web("d", "node-1"), web("e", "node-2", creation_timestamp=NOW - timedelta(hours=2))
-    _, over = ended(evicted(A, B), world(C, late, early), 1)
-    replaced_by = {end.move.pod.name: end.replacement.name for end in over if end.replacement is not None}
-    assert replaced_by == {"a": "e", "b": "d"}
+    for created in (NOW - timedelta(hours=2), None):
+        late, early = web("d", "node-1"), web("e", "node-2", creation_timestamp=created)
+        _, over = ended(evicted(A, B), world(C, late, early), 1)
+        replaced_by = {end.move.pod.name: end.replacement.name for end in over if end.replacement is not None}
+        assert replaced_by == {"a": "e", "b": "d"}
 
 
 def test_a_replacement_that_fails_is_followed_by_the_next() -> None:
@@ -310,6 +318,8 @@ class TestUnwantedReplacements:
         assert [each.pod.name for each in ledger.unreplaced_since(10)] == ["a"]
         ledger, _ = ended(ledger, world(B, C, web("d", "")), 11)
         assert ledger.unreplaced_since(20) == ()
+        ledger, _ = ended(ledger, world(B, C), 12)
+        assert [each.pod.name for each in ledger.unreplaced_since(0)] == ["a"], "its replacement was deleted"
 
     def test_a_controller_that_is_slow_is_asked_ever_more_seldom(self) -> None:
         ledger, _ = ended(evicted(A, B), world(B, C), 10)
