@@ -100,6 +100,7 @@ def test_moves_that_were_planned_together_share_what_is_read_and_others_read_aga
         asked.clear()
         assert asyncio.run(each.why_not_at_rest(move(victim), rules, cluster([], [victim]), Ledger())) is not None
         assert bool(asked) is is_read
+        assert not any("replicasets" in each for each in asked), "what the namespace admits is read first"
 
 
 def test_the_owners_of_those_controllers_are_known_that_were_read_last() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread.cluster.pod import WorkloadName
-from respread.eviction.standing import FAILED_SECONDS, FEW, VALID_SECONDS, Trust
+from respread.eviction.standing import FEW, Trust
 
 WEB, API = WorkloadName("Deployment", "shop", "web"), WorkloadName("Deployment", "shop", "api")
 
@@ -36,7 +36,7 @@ def test_each_replacement_that_is_ready_doubles_what_may_be_in_flight(ready: tup
     assert [trust.has_failed(name, 100.0) for name in (WEB, API)] == [ready[-1:] == (False,), False]
 
 
-@pytest.mark.parametrize(("ready", "seconds"), [(True, VALID_SECONDS), (False, FAILED_SECONDS)])
+@pytest.mark.parametrize(("ready", "seconds"), [(True, 3_600.0), (False, 86_400.0)])
 def test_an_old_outcome_says_nothing_any_more(ready: bool, seconds: float) -> None:
     trust = after(ready)
     assert trust.most(WEB, seconds - 1) != FEW
