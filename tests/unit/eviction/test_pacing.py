@@ -275,7 +275,7 @@ class TestPerHour:
         policy = cluster_policy(limits(per_hour=3))
         assert numbers(pace([*large, victim(4)], policy).now) == [1, 2, 4]
         assert numbers(pace([*large, victim(4)], policy, in_flight=in_flight).now) == [1, 2, 3]
-        moves = [*large[:2], *(victim(number) for number in (4, 5, 6))]
+        moves = [*large[:2], *(victim(number, groups=(group(str(number)),)) for number in (4, 5, 6))]
         assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 2, 4, 5]
         few = cluster_policy(limits(per_hour=4, in_flight=3))
         assert numbers(pace(moves, few, in_flight=in_flight).now) == [1, 2]
@@ -295,8 +295,9 @@ class TestPerHour:
         paced = pace(moves, shared, own, ranks={"own": 0, "default": 1}, unrestored={group("a")})
         assert numbers(paced.now) == [1, 3], "what can be restored goes before what can't"
         assert numbers(pace(moves, shared, own, ranks={"own": 1, "default": 0}).now) == [1, 3]
-        together = [victim(number, policy=of, component=1) for number, of in ((1, "own"), (2, "default"))]
-        assert numbers(pace([*together, victim(3)], shared, own, ranks={"own": 0, "default": 1}).now) == [1, 2]
+        together = [victim(n, policy=of, component=1, groups=(group("a"),)) for n, of in ((1, "own"), (2, "default"))]
+        alone = victim(3, groups=(group("b"),))
+        assert numbers(pace([*together, alone], shared, own, ranks={"own": 0, "default": 1}).now) == [1, 2]
 
     def test_without_per_hour_there_is_no_limit(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
@@ -563,8 +564,7 @@ class TestSteps:
 
 
 some_moves = st.lists(
-    st.builds(
-        lambda number, app, on, namespace: (number, app, on, namespace),
+    st.tuples(
         st.integers(0, 99),
         st.sampled_from(["web", "api", "db"]),
         st.sampled_from(["node-a", "node-b", "node-c"]),
@@ -577,13 +577,7 @@ some_moves = st.lists(
 
 @given(some_moves, st.integers(0, 20), *[st.integers(1, 4) for _ in range(4)], st.none() | st.integers(0, 6))
 def test_no_limit_is_exceeded_and_no_move_is_held_unnecessarily(
-    moves: list[Move],
-    going: int,
-    total: int,
-    per_namespace: int,
-    per_node: int,
-    per_workload: int,
-    per_hour: int | None,
+    moves: list[Move], sent: int, total: int, per_namespace: int, per_node: int, per_workload: int, per_hour: int | None
 ) -> None:
     of = Limits(
         in_flight=total,
@@ -592,7 +586,7 @@ def test_no_limit_is_exceeded_and_no_move_is_held_unnecessarily(
         in_flight_per_workload=per_workload,
         per_hour=per_hour,
     )
-    in_flight, planned = tuple(moves[:going]), moves[going:]
+    in_flight, planned = tuple(moves[:sent]), moves[sent:]
     paced = pace(planned, cluster_policy(of), in_flight=in_flight)
     assert sorted(numbers(paced.now) + numbers([each.move for each in paced.held])) == sorted(numbers(planned))
 

@@ -181,14 +181,8 @@ def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
     )
     snapshot = cluster([], pods, poddisruptionbudgets=[budget])
     moves = [move(each) for each in pods]
-    (found,) = lots_of(
-        snapshot,
-        BudgetIndex(),
-        moves[:2],
-        moves[2:3],
-        waiting=moves[3:4],
-        later=[Needed("default", "default", (pods[4].labels,), 7)],
-    )
+    later = [Needed("default", "default", (pods[4].labels,), 7)]
+    (found,) = lots_of(snapshot, BudgetIndex(), moves[:2], moves[2:3], waiting=moves[3:4], later=later)
     assert (found.now, found.in_flight, found.later, found.left, found.all) == (2, 1, 8, 10, 11)
     assert (found.replicas, found.budget, found.disruptions, found.seconds) == (5, "web", 2, 22.0)
     assert found.nodes == {"node-1": 4}

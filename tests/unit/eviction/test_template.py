@@ -173,6 +173,8 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ({"initContainers": [{"name": "proxy", "resources": {"requests": {"cpu": "2"}}}]}, {}, False),
         ({"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]},
          {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}}}]}, False),
+        ({"initContainers": [{"name": "own", "resources": {"requests": {"cpu": "2"}}}]},
+         {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "3"}}}]}, True),
         (tolerating("node.kubernetes.io/memory-pressure"), {}, False),
         (tolerating("node.kubernetes.io/memory-pressure", "NoExecute"), {}, True),
         (tolerating("node.kubernetes.io/memory-pressure", operator="Equal"), {}, True),
