@@ -297,7 +297,7 @@ class TestPerHour:
         assert numbers(pace(moves, shared, own, ranks={"own": 1, "default": 0}).now) == [1, 3]
         together = [victim(n, policy=of, component=1, groups=(group("a"),)) for n, of in ((1, "own"), (2, "default"))]
         alone = victim(3, groups=(group("b"),))
-        assert numbers(pace([*together, alone], shared, own, ranks={"own": 0, "default": 1}).now) == [1, 2]
+        assert numbers(pace([*together, alone], shared, own, ranks={"default": 1}).now) == [1, 2]
 
     def test_without_per_hour_there_is_no_limit(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
