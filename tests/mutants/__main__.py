@@ -3,9 +3,9 @@
     python -m tests.mutants [--only WORD] [--random NUMBER] [--seed SEED]
 
 The faults are those of `faults.txt`, and as many as `--random` says that are drawn from the operators of the code in
-the packages on which safety depends (`operators.py`). For each, the fast tests run that enter the changed function, until
-one fails. Prints which test caught which fault, the faults that none caught, and the share of the drawn ones that were
-caught by package. The exit code is 1 if a fault of `faults.txt` was not caught, or less than 95% of the others.
+the packages on which safety depends (`operators.py`). For each, the fast tests run that enter the changed function,
+until one fails. Prints which test caught which fault, the faults that none caught, and the share of the drawn ones that
+were caught by package. The exit code is 1 if a fault of `faults.txt` was not caught, or less than 95% of the others.
 """
 
 from __future__ import annotations

@@ -293,8 +293,8 @@ def siblings_in(
 ) -> Siblings:
     """Return the pods of a controller that replace none that is evicted now.
 
-    The pods that `arrived` have replaced others lately. What is `known` was returned the last time, when these were the
-    same, and is returned again if nothing has changed.
+    The pods that `arrived` have replaced others lately. What is `known` was returned the last time, and is returned
+    again if the controller has the same pods: one that has arrived since is among them.
     """
     names = pods_of(snapshot, namespace, controller_uid)
     if known is not None and known.names is names:

@@ -69,10 +69,13 @@ def health(manifest: dict[str, Any], script: str, folder: Path) -> tuple[str, st
         (with_status(RIGHT, VIOLATED), "Healthy", "The policy is valid and in force."),
         (with_status(WRONG, None), "Degraded", "spec.windows[0].timeZone"),
         (with_status(WRONG, BALANCED), "Degraded", "spec.windows[0].timeZone"),
-        (with_status(RIGHT, BALANCED) | {"metadata": {"name": "p", "generation": 3}}, "Progressing",
-         "has not been seen yet"),
+        (
+            with_status(RIGHT, BALANCED) | {"metadata": {"name": "p", "generation": 3}},
+            "Progressing",
+            "has not been seen yet",
+        ),
     ],
-)  # fmt: skip
+)
 def test_argo_cd_shows_the_health_of_a_policy(
     kind: str, manifest: dict[str, Any], status: str, message: str, tmp_path: Path
 ) -> None:

@@ -180,10 +180,14 @@ def test_permissions_that_are_missing_together_share_a_sentence_and_the_policy_s
         (DRY_RUN, outcome(msgspec.structs.replace(VIOLATED, in_flight=1)), "True", "EvictionsInFlight"),
         (BROKEN, outcome(VIOLATED), "False", "InvalidPolicy"),
         (NONE_AT_ALL, outcome(VIOLATED), "False", "LimitReached"),
-        (ENFORCE, outcome(VIOLATED, blocked=(BlockedCount(reason=Reason.WINDOW_CLOSED, groups=1),)), "False",
-         "WindowClosed"),
+        (
+            ENFORCE,
+            outcome(VIOLATED, blocked=(BlockedCount(reason=Reason.WINDOW_CLOSED, groups=1),)),
+            "False",
+            "WindowClosed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_progressing_condition_says_whether_evictions_follow(
     policy: Policy, found: PolicyOutcome | None, status: str, reason: str
 ) -> None:
@@ -195,14 +199,21 @@ def test_the_progressing_condition_says_whether_evictions_follow(
     [
         ((), "False", "NotBlocked", "No violated group is blocked."),
         ((BlockedCount(reason=Reason.NO_FEASIBLE_NODE, groups=2),), "True", "NoFeasibleNode", "NoFeasibleNode (2)"),
-        ((BlockedCount(reason=Reason.HELD_BY_BUDGET, groups=1), BlockedCount(reason=Reason.NO_FEASIBLE_NODE, groups=2)),
-         "True", "SeveralReasons", "NoFeasibleNode (2), HeldByBudget (1)"),
+        (
+            (
+                BlockedCount(reason=Reason.HELD_BY_BUDGET, groups=1),
+                BlockedCount(reason=Reason.NO_FEASIBLE_NODE, groups=2),
+            ),
+            "True",
+            "SeveralReasons",
+            "NoFeasibleNode (2), HeldByBudget (1)",
+        ),
         # Protected pods do not block a group if other pods of the group may move.
         ((BlockedCount(reason=Reason.PROTECTED_POD, pods=5),), "False", "NotBlocked", "No violated group"),
         # A temporary reason needs no alert.
         ((BlockedCount(reason=Reason.QUIET_PERIOD, groups=5),), "False", "NotBlocked", "No violated group"),
     ],
-)  # fmt: skip
+)
 def test_the_blocked_condition_has_the_reason_of_lasting_obstacles(
     blocked: tuple[BlockedCount, ...], status: str, reason: str, message: str
 ) -> None:

@@ -181,16 +181,20 @@ def test_a_policy_with_problems_does_not_enforce() -> None:
                 'must be a number from 1 to 10000, or a percentage from 1% to 100%, not "200%"'
             ),
         ),
-        ({"constraints": {"topologyKeys": ["a b"]}},
-         'spec.constraints.topologyKeys[0]: must be a label key, such as topology.kubernetes.io/zone, not "a b"'),
+        (
+            {"constraints": {"topologyKeys": ["a b"]}},
+            'spec.constraints.topologyKeys[0]: must be a label key, such as topology.kubernetes.io/zone, not "a b"',
+        ),
         ({"constraints": {"topologyKeys": ["a", "a"]}}, 'spec.constraints.topologyKeys[1]: is repeated: "a"'),
-        ({"podSelector": {"matchLabels": {"app": 3}}},
-         'spec.podSelector.matchLabels: must be an object whose values are strings, not {"app": 3}'),
+        (
+            {"podSelector": {"matchLabels": {"app": 3}}},
+            'spec.podSelector.matchLabels: must be an object whose values are strings, not {"app": 3}',
+        ),
         ({"windows": [{"schedule": "0 0 * * *"}]}, "spec.windows[0].duration: is required"),
         ({"windows": "always"}, 'spec.windows: must be a list, not "always"'),
         ("nothing", 'spec: must be an object, not "nothing"'),
     ],
-)  # fmt: skip
+)
 def test_the_message_of_a_problem_says_what_to_do(spec: object, problem: str) -> None:
     assert [str(each) for each in decoded(spec).problems] == [problem]
 

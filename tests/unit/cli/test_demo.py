@@ -92,25 +92,37 @@ def test_a_successful_demo_lists_nothing_as_missing() -> None:
     ("ended", "said"),
     [
         (ending(per_zone=BEFORE.per_zone), "the zone constraint of app-1 does not hold in without-prevention"),
-        (ending(per_host={"app-1": {"node-a1": 2, "node-b1": 0}}),
-         "the hostname constraint of app-1 does not hold in without-prevention"),
-        (ending(pending=1, ready=4),
-         "1 pod is Pending in without-prevention; 1 pod is not Ready in without-prevention"),
+        (
+            ending(per_host={"app-1": {"node-a1": 2, "node-b1": 0}}),
+            "the hostname constraint of app-1 does not hold in without-prevention",
+        ),
+        (
+            ending(pending=1, ready=4),
+            "1 pod is Pending in without-prevention; 1 pod is not Ready in without-prevention",
+        ),
         (ending(terminating=1), "1 pod is still being deleted in without-prevention"),
-        (ending(evicted=2, requests=OperatorRequests(2, 5, ())),
-         "2 evictions, where 1 would have done, in without-prevention"),
+        (
+            ending(evicted=2, requests=OperatorRequests(2, 5, ())),
+            "2 evictions, where 1 would have done, in without-prevention",
+        ),
         (ending(requests=OperatorRequests(2, 5, ())), "the API server carried out 2 evictions for the operator"),
         (ending(otherwise_deleted=2), "2 pods are gone otherwise than by an eviction in without-prevention"),
-        (ending(prevented=Pair(BEFORE, picture(evicted=1)), requests=OperatorRequests(2, 5, ())),
-         "1 eviction needed after the scale-down, and there should be none, in with-prevention"),
-        (ending(prevented=Pair(PREVENTED, picture(evicted=1)), requests=OperatorRequests(2, 5, ())),
-         "1 eviction, where 0 would have done, in with-prevention"),
-        (ending(requests=OperatorRequests(1, 5, ("get /api/v1/pods",))),
-         "the operator's rights do not cover get /api/v1/pods"),
+        (
+            ending(prevented=Pair(BEFORE, picture(evicted=1)), requests=OperatorRequests(2, 5, ())),
+            "1 eviction needed after the scale-down, and there should be none, in with-prevention",
+        ),
+        (
+            ending(prevented=Pair(PREVENTED, picture(evicted=1)), requests=OperatorRequests(2, 5, ())),
+            "1 eviction, where 0 would have done, in with-prevention",
+        ),
+        (
+            ending(requests=OperatorRequests(1, 5, ("get /api/v1/pods",))),
+            "the operator's rights do not cover get /api/v1/pods",
+        ),
         (ending(code=-9), "the operator ended with exit code -9"),
     ],
     ids=range(11),
-)  # fmt: skip
+)
 def test_the_demo_names_what_is_missing(ended: Ending, said: str) -> None:
     assert "; ".join(ended.missing) == said
 

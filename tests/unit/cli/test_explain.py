@@ -92,14 +92,16 @@ def test_a_namespaced_policy_is_found_in_its_namespace(tmp_path: Path) -> None:
     [
         (["nope"], "there is no workload with pods, no pod and no policy named nope."),
         (["weeb"], "there is no workload with pods, no pod and no policy named weeb. Did you mean deploy/web?"),
-        (["deploy/wbe", "-n", "default"],
-         "there is no workload with pods named wbe in namespace default. Did you mean deploy/web?"),
+        (
+            ["deploy/wbe", "-n", "default"],
+            "there is no workload with pods named wbe in namespace default. Did you mean deploy/web?",
+        ),
         (["deploy/wbe", "-n", "defualt"], "there is no namespace defualt. Did you mean default?"),
         (["pod/web"], "there is no pod named web. Did you mean deploy/web?"),
         (["crbp/web"], "there is no policy named web. Did you mean deploy/web?"),
         (["deployment", "web", "api"], "name one target, not deployment/web and api."),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_does_not_exist_is_an_error(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = run(tmp_path, [*zones("a", "b"), *web(3, 1)], *arguments)
     assert done.exit_code == 2

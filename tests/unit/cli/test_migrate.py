@@ -119,8 +119,10 @@ def test_defaults_of_the_descheduler_are_written_out() -> None:
         ({"priorityThreshold": {"value": 7}}, {"priorityThreshold": {"value": 7}}),
         ({"priorityThreshold": {}}, {"priorityThreshold": {"name": "system-cluster-critical"}}),
         ({"evictSystemCriticalPods": True}, {"priorityThreshold": {"value": 2**31 - 1}}),
-        ({"evictSystemCriticalPods": True, "priorityThreshold": {"value": 7}},
-         {"priorityThreshold": {"value": 2**31 - 1}}),
+        (
+            {"evictSystemCriticalPods": True, "priorityThreshold": {"value": 7}},
+            {"priorityThreshold": {"value": 2**31 - 1}},
+        ),
         ({"podProtections": {"defaultDisabled": ["SystemCriticalPods"]}}, {"priorityThreshold": {"value": 2**31 - 1}}),
         ({"evictLocalStoragePods": True}, {"localStorage": "Evict"}),
         ({"evictLocalStoragePods": False}, {"localStorage": "Protect"}),
@@ -133,7 +135,7 @@ def test_defaults_of_the_descheduler_are_written_out() -> None:
         ({"podProtections": {"extraEnabled": ["PodsWithoutPDB"]}}, {"budget": "Required"}),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_arguments_of_the_evictor_become_victims_fields(evictor: Any, victims: Any) -> None:
     found = yaml.safe_load(run(policy_of(evictor=evictor)).stdout)["spec"]["victims"]
     assert {name: found[name] for name in victims} == victims

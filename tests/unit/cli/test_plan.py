@@ -443,13 +443,15 @@ def test_lists_from_kubectl_get_are_read(tmp_path: Path) -> None:
         ("a: [", "0.yaml is not YAML: "),
         ("7", "0.yaml: a policy must be an object"),
         ("kind: Deployment\napiVersion: apps/v1", "0.yaml: apiVersion: a policy's is respread.dev/v1alpha1"),
-        (CLUSTER_POLICY.replace("{name: all}", "{}"),
-         "0.yaml: metadata.name: every ClusterRebalancePolicy needs a name"),
+        (
+            CLUSTER_POLICY.replace("{name: all}", "{}"),
+            "0.yaml: metadata.name: every ClusterRebalancePolicy needs a name",
+        ),
         (CLUSTER_POLICY.replace("Enforce", "Enforced"), "0.yaml (ClusterRebalancePolicy all): spec.mode: "),
         (f"{POLICY}---{POLICY}", "0.yaml, document 2: there is a RebalancePolicy shop/own already"),
     ],
     ids=range(7),
-)  # fmt: skip
+)
 def test_mistakes_are_reported_with_file_document_and_field(tmp_path: Path, text: str, message: str) -> None:
     assert error_of(tmp_path, text).startswith(message)
 

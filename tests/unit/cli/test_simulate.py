@@ -257,8 +257,10 @@ def test_scaling_to_the_current_replicas_changes_nothing(cluster: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--scale", "deploy/wev=3"),
-         "Error: --scale deploy/wev=3: there is no pod of deploy/wev. Did you mean deploy/web"),
+        (
+            ("--scale", "deploy/wev=3"),
+            "Error: --scale deploy/wev=3: there is no pod of deploy/wev. Did you mean deploy/web",
+        ),
         (("--scale", "web=3", "-n", "shop"), "there is no pod of web in namespace shop, but in default."),
         (("--scale", "web=few"), "say which workload and to how many pods, as in --scale deploy/web=4."),
         (("--scale", "web"), "say which workload and to how many pods"),
@@ -272,7 +274,7 @@ def test_scaling_to_the_current_replicas_changes_nothing(cluster: Path) -> None:
         (("--add-nodes", "1,like=node-q"), "--add-nodes 1,like=node-q: there is no node node-q."),
         ((), "Error: say what to simulate"),
     ],
-)  # fmt: skip
+)
 def test_a_change_that_can_not_be_simulated_is_an_error_with_advice(
     cluster: Path, arguments: tuple[str, ...], said: str
 ) -> None:

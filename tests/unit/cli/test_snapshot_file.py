@@ -103,14 +103,18 @@ BAD_SKEW = broken(spec={"topologySpreadConstraints": [{"maxSkew": "one", "topolo
         (json.dumps(list_of(ITEMS[2:])), "cluster.json holds no nodes, and without them"),
         (json.dumps(list_of(NODES)), "cluster.json holds no pods, and without them"),
         (json.dumps(list_of([*ITEMS, 7])), "cluster.json: items[6] is not an object of Kubernetes: "),  # type: ignore[list-item]  # on purpose
-        (json.dumps(list_of([*ITEMS, BAD_REQUEST])),
-         "cluster.json: items[6]: pods default/web-9: spec.containers[0].resources.requests[cpu]: "),
-        (json.dumps(list_of([*ITEMS, BAD_SKEW])),
-         "cluster.json: items[6]: pods default/web-9: spec.topologySpreadConstraints[0].maxSkew: "),
+        (
+            json.dumps(list_of([*ITEMS, BAD_REQUEST])),
+            "cluster.json: items[6]: pods default/web-9: spec.containers[0].resources.requests[cpu]: ",
+        ),
+        (
+            json.dumps(list_of([*ITEMS, BAD_SKEW])),
+            "cluster.json: items[6]: pods default/web-9: spec.topologySpreadConstraints[0].maxSkew: ",
+        ),
         (json.dumps({**list_of(ITEMS), ABOUT: {"takenAt": "soon"}}), "$.respread.dev/snapshot"),
     ],
     ids=range(14),
-)  # fmt: skip
+)
 def test_mistakes_are_reported_with_file_item_and_field(tmp_path: Path, content: str, said: str) -> None:
     file = write(tmp_path, content.encode("latin-1") if content.startswith("\x1f") else content)
     done = skew(file)

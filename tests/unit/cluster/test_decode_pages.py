@@ -103,12 +103,16 @@ def test_a_malformed_object_does_not_affect_the_others() -> None:
         (b'{"metadata":{"name":"\xff"}}', "pods (without a name): it is not UTF-8: "),
         (b'{"metadata":{"name":"bad","labels":{"a":"\xff"}}}', "pods bad: metadata.labels: it is not UTF-8: "),
         (b'{"metadata":{"name":"bad"},"spec":{"tolerations":[{"key":"\xff"}]}}', "pods bad: spec: it is not UTF-8: "),
-        (b'{"metadata":{"name":"bad","creationTimestamp":"2026-03-01T00:00:00"}}',
-         "pods bad: metadata.creationTimestamp: Expected `datetime` with a timezone component"),
-        (b'{"metadata":{"name":"bad"},"spec":{"containers":[{"resources":{"requests":{"cpu":1e999}}}]}}',
-         "pods bad: spec.containers[0].resources.requests[...]: Number out of range"),
+        (
+            b'{"metadata":{"name":"bad","creationTimestamp":"2026-03-01T00:00:00"}}',
+            "pods bad: metadata.creationTimestamp: Expected `datetime` with a timezone component",
+        ),
+        (
+            b'{"metadata":{"name":"bad"},"spec":{"containers":[{"resources":{"requests":{"cpu":1e999}}}]}}',
+            "pods bad: spec.containers[0].resources.requests[...]: Number out of range",
+        ),
     ],
-)  # fmt: skip
+)
 def test_arbitrary_bytes_in_an_item_do_not_affect_the_others(bad: bytes, message: str) -> None:
     good = b'{"metadata":{"name":"good"}}'
     decoded = Decoder().decode_page("pods", b'{"items":[%s,%s]}' % (bad, good))

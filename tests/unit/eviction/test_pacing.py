@@ -65,14 +65,26 @@ def numbers(moves: Sequence[Move]) -> list[int]:
     ("of", "fields", "made", "message"),
     [
         (limits(in_flight=2), {}, [1, 2], "limits.inFlight of policy default is 2, and 2 evictions are in flight"),
-        (limits(in_flight_per_namespace=1), {}, [1],
-         "limits.inFlightPerNamespace (default) of policy default is 1, and 1 eviction is in flight"),
-        (limits(in_flight_per_node=3), {"on": "node-x"}, [1, 2, 3],
-         "limits.inFlightPerNode (node-x) of policy default is 3, and 3 evictions are in flight"),
-        (limits(in_flight_per_workload=1), {"app": "web"}, [1],
-         "limits.inFlightPerWorkload (ReplicaSet/web) of policy default is 1, and 1 eviction is in flight"),
+        (
+            limits(in_flight_per_namespace=1),
+            {},
+            [1],
+            "limits.inFlightPerNamespace (default) of policy default is 1, and 1 eviction is in flight",
+        ),
+        (
+            limits(in_flight_per_node=3),
+            {"on": "node-x"},
+            [1, 2, 3],
+            "limits.inFlightPerNode (node-x) of policy default is 3, and 3 evictions are in flight",
+        ),
+        (
+            limits(in_flight_per_workload=1),
+            {"app": "web"},
+            [1],
+            "limits.inFlightPerWorkload (ReplicaSet/web) of policy default is 1, and 1 eviction is in flight",
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_limit_holds_the_surplus_moves(of: Limits, fields: dict[str, Any], made: list[int], message: str) -> None:
     paced = pace([victim(number, **fields) for number in range(1, 5)], cluster_policy(of))
     assert numbers(paced.now) == made

@@ -34,23 +34,38 @@ def difference(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, 
     ("pod", "template", "words"),
     [
         ({"nodeSelector": {"disk": "ssd"}}, {}, 'nodeSelector is {"disk":"ssd"}, in the template absent'),
-        ({"nodeSelector": {"disk": "x" * 200}}, {},
-         'nodeSelector is {"disk":"' + "x" * 111 + "…, in the template absent"),
+        (
+            {"nodeSelector": {"disk": "x" * 200}},
+            {},
+            'nodeSelector is {"disk":"' + "x" * 111 + "…, in the template absent",
+        ),
         ({}, {"schedulerName": "own"}, "schedulerName is default-scheduler, in the template own"),
         ({}, {"nodeName": "node-2"}, "nodeName is chosen by the scheduler, in the template node-2"),
         ({"nodeSelector": {"disk": "x" * 109}}, {}, "x" * 109 + '"}, in the template absent'),
         ({}, {"schedulingGates": [{"name": "wait"}]}, "schedulingGates is absent, in the template true"),
-        ({}, {"schedulerName": "a", "nodeName": "a", "nodeSelector": {"a": "b"}, "schedulingGates": [{"name": "wait"}]},
-         "in the template a; schedulingGates is absent, in the template true; restart it or"),
-        ({}, {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
-         'tolerations is absent, in the template [{"key":"dedicated","operator":"Exists"}]'),
-        ({"containers": [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "5"}}}]}, {},
-         "the request for cpu is 1500m, in the template 1000m; the request for memory is 5, in the template 0"),
-        ({"runtimeClassName": "kata", "overhead": {"cpu": "1"}}, {},
-         "runtimeClassName is kata, in the template absent"),
+        (
+            {},
+            {"schedulerName": "a", "nodeName": "a", "nodeSelector": {"a": "b"}, "schedulingGates": [{"name": "wait"}]},
+            "in the template a; schedulingGates is absent, in the template true; restart it or",
+        ),
+        (
+            {},
+            {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+            'tolerations is absent, in the template [{"key":"dedicated","operator":"Exists"}]',
+        ),
+        (
+            {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "5"}}}]},
+            {},
+            "the request for cpu is 1500m, in the template 1000m; the request for memory is 5, in the template 0",
+        ),
+        (
+            {"runtimeClassName": "kata", "overhead": {"cpu": "1"}},
+            {},
+            "runtimeClassName is kata, in the template absent",
+        ),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
-)  # fmt: skip
+)
 def test_a_difference_names_the_field_and_both_values(
     pod: dict[str, Any], template: dict[str, Any], words: str
 ) -> None:
@@ -157,11 +172,17 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ({"resources": {**ROOMY, "requests": {"cpu": "1", "memory": "5"}}}, {"resources": ROOMY}, False),
         ({"resources": {"requests": {"memory": "5"}}}, {"resources": {"requests": {"memory": "4"}}}, True),
         ({"resources": {"requests": {"memory": "5"}}}, {}, True),
-        ({"hostNetwork": True, **with_container(ports=[{"containerPort": 80, "hostPort": 80}])},
-         {"hostNetwork": True, **with_container(ports=[{"containerPort": 80}])}, False),
+        (
+            {"hostNetwork": True, **with_container(ports=[{"containerPort": 80, "hostPort": 80}])},
+            {"hostNetwork": True, **with_container(ports=[{"containerPort": 80}])},
+            False,
+        ),
         ({"hostNetwork": True, **with_container()}, {"hostNetwork": True, **with_container(ports=[{}])}, False),
-        (with_container(ports=[{"containerPort": 80, "hostPort": 80}]), with_container(ports=[{"containerPort": 80}]),
-         True),
+        (
+            with_container(ports=[{"containerPort": 80, "hostPort": 80}]),
+            with_container(ports=[{"containerPort": 80}]),
+            True,
+        ),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata"}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "tolerations": KATA["tolerations"]}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "nodeSelector": {"kata": "no"}}, True),
@@ -171,10 +192,16 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "high"}, False),
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "low", "priority": 9}, True),
         ({"initContainers": [{"name": "proxy", "resources": {"requests": {"cpu": "2"}}}]}, {}, False),
-        ({"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]},
-         {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}}}]}, False),
-        ({"initContainers": [{"name": "own", "resources": {"requests": {"cpu": "2"}}}]},
-         {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "3"}}}]}, True),
+        (
+            {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]},
+            {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "2"}}}]},
+            False,
+        ),
+        (
+            {"initContainers": [{"name": "own", "resources": {"requests": {"cpu": "2"}}}]},
+            {"initContainers": [{"name": "own", "resources": {"limits": {"cpu": "3"}}}]},
+            True,
+        ),
         (tolerating("node.kubernetes.io/memory-pressure"), {}, False),
         (tolerating("node.kubernetes.io/memory-pressure", "NoExecute"), {}, True),
         (tolerating("node.kubernetes.io/memory-pressure", operator="Equal"), {}, True),
@@ -191,7 +218,7 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "nodeSelector": None}, False),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_replacement_gets_from_admission_what_the_pod_has_got(
     pod: dict[str, Any], template: dict[str, Any], *, differs: bool
 ) -> None:

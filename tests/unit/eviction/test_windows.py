@@ -71,10 +71,14 @@ def test_one_open_window_or_none_at_all_is_enough_and_the_next_to_open_is_named(
         ("30 2 * * *", 0.25, "2026-10-24T12:00", ["25 00:30", "25 00:45", "26 01:30", "26 01:45"]),
         ("0 3 * * *", 1, "2026-10-24T12:00", ["25 02:00", "25 03:00", "26 02:00", "26 03:00"]),
         # every hour, also in both occurrences of the repeated hour
-        ("15 * * * *", 0.5, "2026-10-25T00:00",
-         ["25 00:15", "25 00:45", "25 01:15", "25 01:45", "25 02:15", "25 02:45"]),
+        (
+            "15 * * * *",
+            0.5,
+            "2026-10-25T00:00",
+            ["25 00:15", "25 00:45", "25 01:15", "25 01:45", "25 02:15", "25 02:45"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_windows_follow_daylight_saving_time(schedule: str, hours: float, start: str, times: list[str]) -> None:
     span = 3 if schedule.startswith("15 *") else 64 if start.endswith("00:00") else 40
     assert open_minutes(windows(schedule, hours), start, span) == times

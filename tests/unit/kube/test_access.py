@@ -293,11 +293,14 @@ def test_certificate_authorities_may_be_inline(tmp_path: Path) -> None:
         ({}, {"certificate-authority": "absent.crt"}, "no such file: .*absent.crt"),
         ({"token": 5}, {}, "Expected `str . null`, got `int`"),
         ({"token": "t"}, {"server": ""}, "the cluster one has no server"),
-        ({"token": "t"}, {"proxy-url": "socks5://proxy.example:1080"},
-         "proxies of the scheme socks5 are not supported: name an http or https"),
+        (
+            {"token": "t"},
+            {"proxy-url": "socks5://proxy.example:1080"},
+            "proxies of the scheme socks5 are not supported: name an http or https",
+        ),
         ({"exec": FAILING}, {}, "exec plugin of the user user gave no credentials"),
     ],
-)  # fmt: skip
+)
 def test_the_error_says_what_is_wrong_in_a_kubeconfig(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], said: str
 ) -> None:

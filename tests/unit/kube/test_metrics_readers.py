@@ -159,14 +159,17 @@ def lost(_: str) -> Response:
     [
         (TOKENS, lost, "no answer about tokenreviews.authentication.k8s.io: connection refused"),
         (ACCESS, lost, "no answer about subjectaccessreviews.authorization.k8s.io: connection refused"),
-        (TOKENS, lambda _: Response(status_code=403, body=b'{"kind":"Status","message":"no right"}'),
-         "the API server refuses to create tokenreviews.authentication.k8s.io: 403, no right"),
+        (
+            TOKENS,
+            lambda _: Response(status_code=403, body=b'{"kind":"Status","message":"no right"}'),
+            "the API server refuses to create tokenreviews.authentication.k8s.io: 403, no right",
+        ),
         (ACCESS, lambda _: Response(status_code=201, body=b"{}"), "no answer about subjectaccessreviews"),
         (TOKENS, lambda _: Response(status_code=201, body=b"<html>"), "no answer about tokenreviews"),
         (TOKENS, lambda _: Response(status_code=201, body=b'{"status":"\xff"}'), "no answer about tokenreviews"),
         (ACCESS, lambda _: answer({"allowed": "yes"}), "no answer about subjectaccessreviews"),
     ],
-)  # fmt: skip
+)
 async def test_metrics_are_unavailable_if_the_api_server_does_not_say_and_the_log_says_why(
     path: str, instead: Callable[[str], Response], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -230,10 +230,13 @@ class TestDeadlines:
             (BEFORE, Outcome.UNKNOWN, "its eviction was accepted, and it is still there after 300 s"),
             (world(B, C), Outcome.UNKNOWN, "it was not replaced within 300 s"),
             (world(B, C, web("d", "")), Outcome.UNPLACED, "its replacement d has no node after 300 s"),
-            (world(B, web("d", "n", ready=False)), Outcome.NOT_READY,
-             "its replacement d on n was not Ready after 300 s"),
+            (
+                world(B, web("d", "n", ready=False)),
+                Outcome.NOT_READY,
+                "its replacement d on n was not Ready after 300 s",
+            ),
         ],
-    )  # fmt: skip
+    )
     def test_a_move_that_stands_still_ends(self, shown: ClusterSnapshot, outcome: Outcome, message: str) -> None:
         ledger, _ = ended(evicted(A, at=5), shown, 5)
         ledger, over = ended(ledger, shown, 304.9)

@@ -93,10 +93,16 @@ def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
 @pytest.mark.parametrize(
     ("of", "reason", "words"),
     [
-        (budget(allowed=0, current_healthy=4, desired_healthy=4, expected_pods=6), Reason.HELD_BY_BUDGET,
-         "web allows no disruption: 4 of its 6 pods are healthy and 4 have to be; it will allow some when more are"),
-        (budget(allowed=0, current_healthy=5, desired_healthy=4), Reason.HELD_BY_BUDGET,
-         "PodDisruptionBudget web allows no disruption: of its 5 healthy pods 4 are needed, and others are going"),
+        (
+            budget(allowed=0, current_healthy=4, desired_healthy=4, expected_pods=6),
+            Reason.HELD_BY_BUDGET,
+            "web allows no disruption: 4 of its 6 pods are healthy and 4 have to be; it will allow some when more are",
+        ),
+        (
+            budget(allowed=0, current_healthy=5, desired_healthy=4),
+            Reason.HELD_BY_BUDGET,
+            "PodDisruptionBudget web allows no disruption: of its 5 healthy pods 4 are needed, and others are going",
+        ),
         (budget(allowed=0, expected_pods=0), Reason.HELD_BY_BUDGET, "only a number for minAvailable works"),
         (
             budget(generation=3, observed_generation=2),
@@ -107,10 +113,13 @@ def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
             ),
         ),
         (budget(allowed=-1), Reason.HELD_BY_BUDGET, "is the disruption controller running?"),
-        (budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2001)})), Reason.HELD_BY_BUDGET,
-         "2001 disruptedPods of at most 2000"),
+        (
+            budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2001)})),
+            Reason.HELD_BY_BUDGET,
+            "2001 disruptedPods of at most 2000",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_message_says_why_a_budget_holds_a_pod(of: PodDisruptionBudget, reason: Reason, words: str) -> None:
     why = held(book(of).verdict(web("a")))
     assert why.reason == reason

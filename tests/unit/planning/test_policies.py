@@ -74,8 +74,11 @@ OF_TEAM_A = cluster("c", namespace_selector=labelled(team="a"))
         ([cluster("c", priority=100), own("a", priority=-100)], {}, ("shop/a", [])),
         ([cluster("c"), own("a", pod_selector=OF_DB)], {}, ("c", [])),
         ([cluster("c"), own("a", pod_selector=OF_DB)], {"labels": DB}, ("shop/a", [])),
-        ([own("a", priority=1), own("b", created=NEW, priority=2), own("d", priority=2), own("c", priority=2)], {},
-         ("shop/c", ["shop/d", "shop/b", "shop/a"])),
+        (
+            [own("a", priority=1), own("b", created=NEW, priority=2), own("d", priority=2), own("c", priority=2)],
+            {},
+            ("shop/c", ["shop/d", "shop/b", "shop/a"]),
+        ),
         ([cluster("x"), cluster("y", priority=1)], {}, ("y", ["x"])),
         ([own("a", created=None), own("b", created=NEW)], {}, ("shop/b", ["shop/a"])),
         ([OF_TEAM_A], {"in_labels": Map(team="a")}, ("c", [])),
@@ -83,7 +86,7 @@ OF_TEAM_A = cluster("c", namespace_selector=labelled(team="a"))
         ([cluster("c", namespace_selector=LabelSelector())], {"in_labels": None}, (None, [])),
         ([cluster("c", namespace_selector=LabelSelector()), own("a")], {"in_labels": None}, ("shop/a", [])),
     ],
-)  # fmt: skip
+)
 def test_the_scope_then_priority_then_age_then_name_decide_which_of_the_policies_that_select_a_pod_governs_it(
     policies: list[Policy], of: dict[str, Any], expected: tuple[str | None, list[str]]
 ) -> None:

@@ -104,15 +104,23 @@ AT = "profiles[0].pluginConfig[0].args"
         ("{", "the scheduler's configuration is not YAML"),
         ("[]", "the document: Expected `object`, got `array`"),
         ("kind: Policy", "kind and apiVersion must be KubeSchedulerConfiguration and kubescheduler.config.k8s.io/v1"),
-        ("apiVersion: kubescheduler.config.k8s.io/v1beta1\nkind: KubeSchedulerConfiguration",
-         "not 'KubeSchedulerConfiguration' and 'kubescheduler.config.k8s.io/v1beta1'"),
+        (
+            "apiVersion: kubescheduler.config.k8s.io/v1beta1\nkind: KubeSchedulerConfiguration",
+            "not 'KubeSchedulerConfiguration' and 'kubescheduler.config.k8s.io/v1beta1'",
+        ),
         (f"{HEAD}profiles: [{{}}, {{}}]", "profiles[1].schedulerName: 'default-scheduler' is there twice"),
         (f"{HEAD}profiles: [{{schedulerName: 7}}]", "profiles[0].schedulerName: Expected `str`, got `int`"),
-        (f"{HEAD}profiles: [{{pluginConfig: [{{name: NodeAffinity}}, {{name: NodeAffinity}}]}}]",
-         "profiles[0].pluginConfig[1].name: 'NodeAffinity' is configured twice"),
+        (
+            f"{HEAD}profiles: [{{pluginConfig: [{{name: NodeAffinity}}, {{name: NodeAffinity}}]}}]",
+            "profiles[0].pluginConfig[1].name: 'NodeAffinity' is configured twice",
+        ),
         (with_spread_args("{defaultingType: Cluster}"), f"{AT}.defaultingType: Invalid enum value 'Cluster'"),
-        (with_spread_args("{defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}"),
-         f"{AT}.defaultConstraints: there may be none unless defaultingType is List"),
+        (
+            with_spread_args(
+                "{defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}"
+            ),
+            f"{AT}.defaultConstraints: there may be none unless defaultingType is List",
+        ),
         (
             with_spread_args(
                 "{defaultingType: List, "
@@ -150,7 +158,7 @@ AT = "profiles[0].pluginConfig[0].args"
             f"{AT}.defaultConstraints[1]: topologyKey and whenUnsatisfiable are the same as of another constraint",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_configuration_is_rejected_with_its_field(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         read_configuration(text)

@@ -308,10 +308,14 @@ def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
         ([bound("data")], "claim data is bound to the volume pv-data, which does not exist"),
         ([claim("data", phase="Lost", volume_name="v")], "claim data is Lost: its volume v does not exist any more"),
         ([claim("data", terminating=True)], "claim data is being deleted"),
-        ([claim("data", storage_class_name="now")],
-         "claim data is not bound to a volume yet, and the scheduler is not the one to do it"),
-        ([claim("data", storage_class_name="in-b")],
-         "the StorageClass of claim data makes no volumes here (allowedTopologies)"),
+        (
+            [claim("data", storage_class_name="now")],
+            "claim data is not bound to a volume yet, and the scheduler is not the one to do it",
+        ),
+        (
+            [claim("data", storage_class_name="in-b")],
+            "the StorageClass of claim data makes no volumes here (allowedTopologies)",
+        ),
         ([claim("data", storage_class_name="in-b", selected_node="n9")], "claim data gets its volume on node n9"),
         ([], "VolumeZone: the PersistentVolumeClaim data does not exist"),
         ([claim("data")], "VolumeZone: claim data has neither a volume nor a storage class"),
@@ -319,7 +323,7 @@ def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
         ([claim("data", storage_class_name="now")], "VolumeZone: claim data is not bound to a volume yet"),
         ([bound("data")], "VolumeZone: the PersistentVolume pv-data of claim data does not exist"),
     ],
-)  # fmt: skip
+)
 def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolumeClaim], message: str) -> None:
     in_b = NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("b",)),))
     answers = reason(

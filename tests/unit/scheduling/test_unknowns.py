@@ -46,20 +46,30 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
     ("of", "expected"),
     [
         (PodSpec(scheduler_name="volcano"), "schedulerName: the rules of the pod's scheduler, volcano, are not known"),
-        (PodSpec(has_scheduling_gates=True),
-         "schedulingGates: the pod is not scheduled until its scheduling gates are removed"),
-        (PodSpec(is_in_scheduling_group=True),
-         "schedulingGroup: the pod is placed together with others of its group, and where is not known"),
-        (PodSpec(has_resource_claims=True),
-         "resourceClaims: the pod has dynamic resources, and where they can be allocated is not known"),
-        (PodSpec(needs_declared_features=True),
-         "declaredFeatures: the pod needs a feature of its node, and which nodes declare it is not known"),
+        (
+            PodSpec(has_scheduling_gates=True),
+            "schedulingGates: the pod is not scheduled until its scheduling gates are removed",
+        ),
+        (
+            PodSpec(is_in_scheduling_group=True),
+            "schedulingGroup: the pod is placed together with others of its group, and where is not known",
+        ),
+        (
+            PodSpec(has_resource_claims=True),
+            "resourceClaims: the pod has dynamic resources, and where they can be allocated is not known",
+        ),
+        (
+            PodSpec(needs_declared_features=True),
+            "declaredFeatures: the pod needs a feature of its node, and which nodes declare it is not known",
+        ),
         (PodSpec(pinned_to_node=True), "DaemonSet: the pod belongs on one node, and which one is not known"),
         (PodSpec(shared_claims=("data",)), "PersistentVolumeClaim: the claim data does not exist, or is not known"),
-        (PodSpec(shared_claims=("late", "now", "late")),
-         "PersistentVolumeClaim: claim now has no volume, and where it may get one is not known"),
+        (
+            PodSpec(shared_claims=("late", "now", "late")),
+            "PersistentVolumeClaim: claim now has no volume, and where it may get one is not known",
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_unknown_is_named(of: PodSpec, expected: str) -> None:
     snapshot = world(
         persistentvolumeclaims=[

@@ -31,10 +31,12 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl"
         ("Set-Cookie: 0123456789abcdef", "Set-Cookie: [REDACTED]"),
         ("http://user:pass@proxy:3128/", "http://[REDACTED]@proxy:3128/"),
         ("k8s-aws-v1.aHR0cHM6Ly9zdHM", "k8s-aws-v1.[REDACTED]"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nAAAA\n-----END RSA PRIVATE KEY-----\nrest",
-         "-----BEGIN RSA PRIVATE KEY-----[REDACTED]\nrest"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nAAAA\n-----END RSA PRIVATE KEY-----\nrest",
+            "-----BEGIN RSA PRIVATE KEY-----[REDACTED]\nrest",
+        ),
     ],
-)  # fmt: skip
+)
 def test_credentials_are_redacted_in_text(text: str, expected: str) -> None:
     assert redact_text(text) == expected
     assert redact_text(expected) == expected

@@ -101,11 +101,13 @@ BUDGET: dict[str, Any] = {
     ("manifests", "remedy"),
     [
         ([*zones("a", "b"), BUDGET], "raise maxUnavailable of PodDisruptionBudget gateway"),
-        ([*zones("a", "b"), BUDGET | {"status": BUDGET["status"] | {"currentHealthy": 2, "desiredHealthy": 3}}],
-         "make more of the budget's pods Ready"),
+        (
+            [*zones("a", "b"), BUDGET | {"status": BUDGET["status"] | {"currentHealthy": 2, "desiredHealthy": 3}}],
+            "make more of the budget's pods Ready",
+        ),
         ([*zones("a"), *zones("b", spec={"unschedulable": True})], "uncordon, free or add nodes in zone-b"),
     ],
-)  # fmt: skip
+)
 def test_a_blocked_row_says_what_to_do_about_it_by_name(manifests: list[dict[str, Any]], remedy: str) -> None:
     engine = engine_for(ChangingSource([*manifests, *web(3, 1)]))
     (row,) = engine.page().overview.rows
