@@ -23,6 +23,7 @@ from tests.processes import PATIENCE_SECONDS
 
 NAMESPACE = "stubborn"
 REPLICAS = 6
+BACK_OFF_SECONDS = 60
 STATUS = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
 FULL_ZONE, RIGHT_ZONE = "zone-a", "zone-b"
 
@@ -87,8 +88,14 @@ def reasons(sandbox: Sandbox) -> set[str]:
     return {each["reason"] for each in status(sandbox).get("violations", ())}
 
 
+def allowed(first: float) -> int:
+    """Return how many evictions may have been made since the first: on a slow machine, a group's back-off ends."""
+    return 1 + int((time.monotonic() - first) / BACK_OFF_SECONDS)
+
+
 def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, tmp_path: Path) -> None:
     with deployed(cluster) as (_, watcher, proxy):
+        first = time.monotonic()
         for number in range(4):
             replica = Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election")
             with replica:
@@ -97,12 +104,14 @@ def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, 
                 deadline = time.monotonic() + (3 if number else PATIENCE_SECONDS)
                 while watcher.evicted().total() == (number > 0) and time.monotonic() < deadline:
                     time.sleep(0.01)
+                first = first if number else time.monotonic()
                 # killed when the context ends, before it can know or record the outcome of its eviction
-            assert watcher.evicted_by_now().total() <= 1, f"process {number} has evicted again"
+            assert watcher.evicted_by_now().total() <= allowed(first), f"process {number} has evicted again"
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
             wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be reported")
-        assert watcher.evicted_by_now().total() == 1
-        assert [each["failures"] for each in status(cluster)["backOffs"]] == [1]
+        evicted = watcher.evicted_by_now().total()
+        assert 1 <= evicted <= allowed(first)
+        assert [each["failures"] for each in status(cluster)["backOffs"]] == [evicted]
         assert status(cluster)["movesInFlight"] == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,8 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.owners.last_look import Owners
+from respread.eviction.owners import last_look
+from respread.eviction.owners.last_look import OtherControllers, Owners
 from respread.kube.requests import Requests, Response
 from respread.moves.ledger import Ledger
 from respread_sandbox import Sandbox
@@ -26,6 +28,7 @@ from tests.integration.eviction.carrying import without_controllers
 from tests.integration.eviction_cluster import requests_to, with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
+from tests.processes import PATIENCE_SECONDS
 
 Planned: TypeAlias = tuple[ClusterSnapshot, Pod]
 """What a move was planned on, and the pod that it evicts."""
@@ -562,8 +565,10 @@ class TestManyControllers:
     NUMBER = 100
 
     async def test_each_controller_is_read_once_per_wave_and_several_concurrently(
-        self, sandbox: Sandbox, namespace: str
+        self, sandbox: Sandbox, namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        patient = partial(OtherControllers, reading_seconds=PATIENCE_SECONDS)  # on a slow machine
+        monkeypatch.setattr(last_look, "OtherControllers", patient)
         path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
         for number in range(self.NUMBER):
             manifest = deployment(f"web-{number}", replicas=1, cpu="1m") | {"kind": "ReplicaSet"}
