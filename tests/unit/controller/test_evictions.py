@@ -218,6 +218,7 @@ def test_a_move_is_recorded_then_made_then_counted() -> None:
     assert sum(each["evictions"] for each in ahead["recentEvictions"]) == 1
     assert history.history.count_in_last_hour("default", 0) == 1  # not twice, although the move was also recorded
     assert history.evicted == {"default": 1}
+    assert history.standings.served == Map(default=1)
     assert world.counted("Evicted") == 1
     read = {path for _, path in world.stub.requests if path.endswith("policies")}
     assert read == {CLUSTER_POLICIES.path, world.own_policies("default")}, "those that may apply"
@@ -491,11 +492,16 @@ def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("others", "seconds", "asked"),
-    [(2, UNANSWERED_SECONDS, 2), (1, UNANSWERED_SECONDS, 1), (2, UNANSWERED_SECONDS - 0.1, 1)],
+    ("others", "there", "seconds", "asked"),
+    [
+        (2, [A, B], UNANSWERED_SECONDS, 2),
+        (2, [B], UNANSWERED_SECONDS, 1),
+        (1, [A, B], UNANSWERED_SECONDS, 1),
+        (2, [A, B], UNANSWERED_SECONDS - 0.1, 1),
+    ],
 )
-async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
-    others: int, seconds: float, asked: int
+async def test_an_unanswered_eviction_is_sent_again_while_its_pod_is_there_and_its_group_violated(
+    others: int, there: list[Pod], seconds: float, asked: int
 ) -> None:
     world = Cluster(policy(limits={"failuresInARow": 1}))
     world.stub.on("POST", EVICTION, dropping)
@@ -508,7 +514,7 @@ async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
         assert acting.uncertain  # the Lease is not released
         pause(acting)  # which is for what is not begun
         world.seconds += seconds
-        ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
+        ask_again(acting, cluster(nodes, there), spread, world.parts.informers.policies.policies)
         await until(lambda: not acting.lanes.moves())
         asked_now = acting.next_look() == world.seconds + UNANSWERED_SECONDS
         assert (len(acting.journal.ledger), asked_now) == (1, asked == 2), "it is not sent again at once"
@@ -572,6 +578,14 @@ async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late
         assert acting.follow_up.look_after(gone) == [], "it was asked just now"
         assert ("evictions" in world.parts.informers.changes.take()) is not wanted
     assert [each.wanted for each in acting.journal.ledger.in_flight] == [wanted]
+
+
+async def test_an_eviction_counts_for_an_hour_when_its_move_is_over() -> None:
+    world, moves = Cluster(policy(limits={"perHour": 5})), [move(A)]
+    async with world.acting() as acting:
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+        acting.journal.followed(acting.journal.ledger.without(moves[0]), world.snapshot)
+    assert acting.journal.history.history.count_in_last_hour("default", NOW.timestamp()) == 1
 
 
 async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:

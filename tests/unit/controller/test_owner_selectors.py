@@ -191,14 +191,17 @@ async def test_a_missing_owner_selects_nothing_until_it_exists() -> None:
         assert selects(setup.known()["web"]) == {"app": "web"}
 
 
-async def test_selectors_of_replication_controllers_may_change() -> None:
+async def test_selectors_of_replication_controllers_may_change(caplog: pytest.LogCaptureFixture) -> None:
     async with Setup() as setup:
-        setup.server.objects["web"] = manifest("web", {"app": "web"})
         setup.reader.want([owner("web", "ReplicationController")])
-        await asyncio.sleep(1)
-        setup.server.objects["web"] = manifest("web", {"app": "other"})
-        await asyncio.sleep(READ_AGAIN_SECONDS)
-        assert selects(setup.known("replication_controllers")["web"]) == {"app": "other"}
+        for app in "one", "two":
+            setup.server.objects["web"] = manifest("web", {"app": app})
+            await asyncio.sleep(READ_AGAIN_SECONDS + 1)
+            assert selects(setup.known("replication_controllers")["web"]) == {"app": app}
+            setup.server.refusals = {"web": 403}
+            await asyncio.sleep(2 * READ_AGAIN_SECONDS)
+            setup.server.refusals = {}
+    assert caplog.text.count("selector could not be read") == 2, "once each time"
 
 
 @pytest.mark.parametrize("is_forbidden", [True, False])
