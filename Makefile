@@ -76,10 +76,16 @@ demo-picture: setup ## Draw the README's picture again: the demo's output on a t
 	@$(BIN)/python -m tests.demo_picture docs/demo.svg
 
 # A control plane then takes less of the processor than by default, and a few hundred MiB more.
-test test-all: export GOGC = 400
+test test-operation test-all: export GOGC = 400
 
-test: setup $(COMPILED) ## The tests, with those against the real control plane, but without the long ones (T=planning: those in folders of that name).
-	@$(BIN)/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(SELECTED)
+# What is rarely broken by a change in one package, and takes a third of the time of all tests.
+OPERATION = tests/faults tests/integration/project
+
+test: setup $(COMPILED) ## The tests, with those against the real control plane, but without test-operation's and the long ones (T=planning: those in folders of that name).
+	@$(BIN)/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(or $(SELECTED),$(OPERATION:%=--ignore=%))
+
+test-operation: setup $(COMPILED) ## Respread as it is installed and operated: chart, manifests, upgrades, what pages say to type, and faults such as killed leaders.
+	@$(BIN)/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(OPERATION)
 
 test-all: setup $(COMPILED) ## Every test, with 25 times as many random clusters as test has: 20 minutes on two cores.
 	@RESPREAD_INSTANCES_FACTOR=25 $(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)

@@ -24,7 +24,6 @@ def test_the_number_of_needed_evictions_is_computed_beforehand() -> None:
 
 @pytest.mark.long
 @pytest.mark.controlplane
-@pytest.mark.timeout(600)
 def test_a_minute_of_random_faults_causes_no_unnecessary_eviction(binaries: Binaries, tmp_path: Path) -> None:
     said: list[str] = []
     with Sandbox.start(OPTIONS, binaries=binaries) as sandbox:

@@ -69,8 +69,6 @@ import(new URL("live.js", location.href)).then(async ({ Store, worstFirst }) => 
 NODES_READ = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('api/nodes')).length"
 TAB, ENTER, ARROW_LEFT = ("Tab", 9), ("Enter", 13), ("ArrowLeft", 37)
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module")
 def program() -> str:

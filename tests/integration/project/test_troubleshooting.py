@@ -22,8 +22,6 @@ NEEDS_A_CONTAINER: Final = "kubectl logs"
 """Pods of simulated nodes have no logs."""
 ENDLESS: Final = re.compile(r" (-w|--watch)\b")
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def commands(page: Path) -> set[str]:
     """Return the lines of the shell blocks of a page that end by themselves."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
-import pytest
 
 from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.pod import Pod
@@ -109,14 +108,12 @@ ON_SMALL_NODES = SandboxOptions(
 )
 
 
-@pytest.mark.timeout(400)
 def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
     cluster = Cluster(start_sandbox(ON_SMALL_NODES), SchedulerConfiguration())
     rng = random.Random(SEED)
     _agree(cluster, rng, _prepare(cluster, rng), PODS, lambda _: None)
 
 
-@pytest.mark.timeout(400)
 def test_the_scheduler_decides_as_predicted_with_hard_default_constraints(
     start_sandbox: Callable[[SandboxOptions], Sandbox],
 ) -> None:

@@ -148,7 +148,7 @@ def _placeable(pods: int, nodes: tuple[int, ...], outer: Level, inner: Level) ->
     return False
 
 
-@pytest.mark.timeout(600 * factor())
+@pytest.mark.timeout(900 * factor())
 @pytest.mark.parametrize(
     ("drawn", "number", "holds", "seen"),
     [

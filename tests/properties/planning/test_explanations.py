@@ -39,7 +39,7 @@ def explained(planned: Planned, word: str) -> ExplainReport:
     return explain_report(planned, find_target(word, planned.view.snapshot, planned.setting.policies))
 
 
-@pytest.mark.timeout(600 * factor())
+@pytest.mark.timeout(900 * factor())
 def test_explanations_agree_with_the_plan() -> None:
     try_on(worlds(SMALL), 12, 0, _agree)
 

@@ -35,7 +35,7 @@ def left_after(plan: Plan, snapshot: ClusterSnapshot) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(300 * factor())
+@pytest.mark.timeout(900 * factor())
 def test_in_tiny_clusters_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: int) -> None:
     def equals_the_truth(world: World) -> None:
         model = SchedulerModel(world)
@@ -55,7 +55,7 @@ def test_in_tiny_clusters_a_plan_is_the_best_of_all_sequences_of_safe_steps(part
 
 
 @pytest.mark.parametrize("part", OF_LARGER_WORLDS)
-@pytest.mark.timeout(600 * factor())
+@pytest.mark.timeout(900 * factor())
 def test_in_larger_clusters_a_plan_meets_the_lower_bound_if_its_moves_have_a_safe_order(part: int) -> None:
     def meets_the_bound(world: World) -> None:
         model = SchedulerModel(world)

@@ -193,7 +193,7 @@ def _pending_anyway(cluster: _Cluster) -> int:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(300 * factor())
+@pytest.mark.timeout(900 * factor())
 def test_moves_in_flight_at_the_same_time_are_safe_in_every_course(part: int) -> None:
     seen: Counter[int] = Counter()
 
@@ -256,7 +256,7 @@ def test_a_step_is_made_whose_pods_leave_each_other_a_single_place() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(300 * factor())
+@pytest.mark.timeout(900 * factor())
 def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: int) -> None:
     """Not only for those of a plan. Nodes have room for all: whether they have is decided elsewhere (`contention`)."""
     shown: Counter[int] = Counter()

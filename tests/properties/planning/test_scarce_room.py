@@ -107,7 +107,7 @@ def tried(seed: int, draw: Callable[[int], ScarceWorld] = scarce_world) -> Tried
 
 @pytest.mark.parametrize("draw", [scarce_world, mixed_world])
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(600 * factor())
+@pytest.mark.timeout(900 * factor())
 def test_the_plan_restores_as_many_groups_as_possible(part: int, draw: Callable[[int], ScarceWorld]) -> None:
     worlds = WORLDS * factor()
     results = [tried(seed, draw) for seed in range(part * worlds, (part + 1) * worlds)]
