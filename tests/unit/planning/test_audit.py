@@ -67,6 +67,7 @@ class Case(NamedTuple):
 
 
 SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
+RACKS = spec(constraint("rack"))
 NEAR = (PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="web"))),)
 RACK, GPU, OLD = (node("a1", "a", labels={key: "x"}) for key in ("rack", "pool", "beta.kubernetes.io/os"))
 TAINTED = node("b1", "b", taints=(taint(),))
@@ -98,6 +99,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint(), node_selector=Map(pool="gpu"), pod_affinity=NEAR), {}, waiting=3
         ),
         "a cordoned node of a zone with others": Case(spec(constraint()), nodes=[*zones(), node("c2", "c", **CORDON)]),
+        "fewer pods than there may be in the other zones": Case(spec(constraint()), {"a1": 1}, nodes=zones(**CORDON)),
         "a cordoned zone that does not count": Case(
             spec(constraint(node_taints_policy="Honor")), {"a1": 3, "b1": 3}, nodes=zones(**CORDON)
         ),
@@ -119,7 +121,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         "affinity of pods for whose only zone another has to come": Case(
             spec(constraint(min_domains=2), pod_affinity=NEAR), {"a1": 1}, waiting=1, nodes=[node("a1", "a", **CORDON)]
         ),
-        "affinity of pods that are in several zones": Case(spec(constraint(), pod_affinity=NEAR)),
+        "affinity of pods that are in two zones": Case(spec(constraint(), pod_affinity=NEAR), {"a1": 3, "b1": 3}),
         **{
             f"a soft constraint beside {name}": Case(spec(constraint(**SOFT), *others))
             for name, others in {
@@ -138,7 +140,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True)),
     },
     AuditRule.UNKNOWN_TOPOLOGY_KEY: {
-        "a key that no node has": Case(spec(constraint("rack")), {}, waiting=6, words="no node has the label rack"),
+        "a key that no node has": Case(RACKS, {}, waiting=6, words="no node has the label rack"),
         "a key of old": Case(
             spec(constraint("failure-domain.beta.kubernetes.io/zone")),
             nodes=[OLD, node("b1", "b")],
@@ -254,6 +256,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint(), pod_affinity=NEAR),
             {"a1": 1},
             waiting=5,
+            nodes=zones()[:2],
             words="and the others stay empty, so 5 pods of 6 can't",
         ),
         "affinity that keeps all pods on one node": Case(
@@ -266,6 +269,9 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             "kubernetes.io/hostname (maxSkew 1) hold: there are 2 domains of topology.kubernetes.io/zone with 1 to 3 "
             "of kubernetes.io/hostname each; raise maxSkew of kubernetes.io/hostname to 3, or set its",
             patch=("maxSkew", 3),
+        ),
+        "zones of different size with as few pods as a maxSkew of 2 for nodes allows": Case(
+            spec(constraint(HOSTNAME), constraint()), **{**UNEVEN, "waiting": 2}, patch=("maxSkew", 2)
         ),
         "zones of different size with minDomains for nodes": Case(
             spec(constraint(), constraint(HOSTNAME, max_skew=2, min_domains=5)), **{**UNEVEN, "waiting": 1}
@@ -317,8 +323,15 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             words="c, d count but can't take the pods (c1 is cordoned)",
             patch=("nodeTaintsPolicy", "Honor"),
         ),
+        "a cordoned zone with a pod": Case(
+            spec(constraint()),
+            {"a1": 2, "b1": 2, "c1": 1},
+            waiting=1,
+            nodes=zones(**CORDON),
+            words="each other domain may have 2 pods, and 1 pod of 6 can't be placed",
+        ),
         "a cordoned zone before a rollout": Case(
-            spec(constraint()), nodes=zones(**CORDON), when="NextRollout", words="Honor, or make them take pods"
+            spec(constraint(min_domains=2)), nodes=zones(**CORDON), when="NextRollout", words="Honor, or make them take"
         ),
         "a node of the control plane": Case(
             spec(constraint(HOSTNAME)),
@@ -383,6 +396,18 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
 
 
 @pytest.mark.parametrize(
+    ("first", "more"), [("nodeTaintsPolicy", ", or make them take pods"), ("nodeAffinityPolicy", "")]
+)
+def test_of_domains_that_take_no_pods_the_first_says_what_cures_it(first: str, more: str) -> None:
+    of, pool = spec(constraint(node_affinity_policy="Ignore"), node_selector=Map(pool="x")), {"pool": "x"}
+    closed = [{"labels": pool, **CORDON}, {}] if more else [{}, {"labels": pool, **CORDON}]
+    nodes = [*(node(f"{zone}1", zone, labels=pool) for zone in "ab"), node("c1", "c", **closed[0])]
+    found = audited([*nodes, node("d1", "d", **closed[1])], pods({"a1": 2, "b1": 2}, of), of)
+    assert found is not None
+    assert found.finding.cure == f"set {first}: Honor{more}"
+
+
+@pytest.mark.parametrize(
     "of",
     [spec(constraint(), pod_affinity=NEAR), spec(constraint(min_domains=4)), spec(constraint(HOSTNAME), constraint())],
 )
@@ -392,6 +417,10 @@ def test_other_pods_that_a_constraint_counts_may_be_anywhere(of: PodSpec, labels
     own = pods({"a1": 2}, of)
     assert audited(nodes, [*own, *pods({"a1": 7}, spec(), labels=labels, prefix="other")], of) is None
     assert audited(nodes, [*own, *pods({"a1": 7}, of, labels=labels, prefix="other")], of) is not None
+    without = pods({"a1": 1}, spec(), labels=labels, prefix="other", controller=OwnerReference("v1", "Job", "job", "1"))
+    found = audited(nodes, [*pods({"a1": 1}, RACKS), *without], RACKS)
+    assert found is not None
+    assert [each.name for each in found.workloads] == ["web"]
 
 
 def room_found(
@@ -552,6 +581,8 @@ def test_the_patch_cures_it_unless_no_change_of_the_constraint_does(name: str) -
     }
     assert [each.op == "test" for each in found.finding.patch] == [True] + [False] * (len(found.finding.patch) - 1)
     after = applied(written, found.finding)
+    if case.rule is AuditRule.UNAVAILABLE_DOMAINS:
+        assert len(found.finding.patch) == 2, "minDomains may stay"
     if case.patch is not None:
         field, value = case.patch
         assert after["topologySpreadConstraints"][0].get(field) == value
@@ -585,6 +616,9 @@ def test_a_manifest_is_judged_without_a_cluster() -> None:
     of = spec(constraint(selector={"app": "wbe"}), constraint(HOSTNAME, max_skew=5), constraint("rack"), **in_a[0])
     assert rules(of, replicas=4) == [AuditRule.SELECTOR_MISSES_OWN_PODS, AuditRule.SKEW_UNREACHABLE, None]
     assert [rules(spec(constraint(), **fields)) for fields in in_a] == [[AuditRule.ONE_DOMAIN]] * 2
+    uneven = KnownNodes(cluster(UNEVEN["nodes"], ()).nodes)
+    for number, rule in ((2000, AuditRule.CONTRADICTION), (2001, None)):  # It would take long.
+        assert rules(spec(constraint(), constraint(HOSTNAME)), uneven, number) == [rule, rule]
     near = [rules(spec(constraint(), **{which: NEAR}), replicas=4) for which in ("pod_anti_affinity", "pod_affinity")]
     assert near == [[AuditRule.DUPLICATE], [AuditRule.CONTRADICTION]]
 

@@ -241,7 +241,7 @@ def can_hold(pods: int, nodes: Sequence[int], outer: Level, inner: Level) -> boo
     inner_minima = _minima(pods, sum(nodes), inner)
     for outer_minimum in outer_minima:
         for inner_minimum in inner_minima:
-            least = [max(outer_minimum, each * inner_minimum) if each else 0 for each in nodes]
+            least = [max(outer_minimum, each * inner_minimum) for each in nodes]
             most = [min(outer_minimum + outer.max_skew, each * (inner_minimum + inner.max_skew)) for each in nodes]
             if sum(least) <= pods <= sum(most) and all(map(int.__le__, least, most)):
                 return True
