@@ -69,7 +69,8 @@ class Case(NamedTuple):
 SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
 RACKS = spec(constraint("rack"))
 NEAR = (PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="web"))),)
-RACK, GPU, OLD = (node("a1", "a", labels={key: "x"}) for key in ("rack", "pool", "beta.kubernetes.io/os"))
+RACK = node("a1", "a", labels={"rack": "x", "slot": "x"})
+GPU, OLD = (node("a1", "a", labels={key: "x"}) for key in ("pool", "beta.kubernetes.io/os"))
 TAINTED = node("b1", "b", taints=(taint(),))
 UNEVEN: dict[str, Any] = {
     "placed": {"a1": 2, "b1": 1, "b2": 1, "b3": 1},
@@ -137,7 +138,8 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             )
             for name, other in (("is soft", constraint(**SOFT)), ("counts others", constraint(selector={"app": "x"})))
         },
-        "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True)),
+        "nodes of zones of which there are too few": Case(spec(constraint(HOSTNAME), constraint(min_domains=4))),
+        "a DaemonSet, whose pods have their node": Case(spec(constraint("rack"), pinned_to_node=True)),
     },
     AuditRule.UNKNOWN_TOPOLOGY_KEY: {
         "a key that no node has": Case(RACKS, {}, waiting=6, words="no node has the label rack"),
@@ -231,7 +233,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             words="1 more node takes the pods, without the label rack; label these nodes with rack, or remove it",
         ),
         "the key of another constraint that only one node has": Case(
-            spec(constraint(**SOFT), constraint("rack", **SOFT)),
+            spec(constraint(**SOFT), constraint("rack", **SOFT), constraint("slot", **SOFT)),
             {"a1": 6},
             nodes=[RACK, node("b1", "b")],
             words="1 more node takes the pods, without the label rack; label these nodes with rack, or remove the",
@@ -272,6 +274,13 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         ),
         "zones of different size with as few pods as a maxSkew of 2 for nodes allows": Case(
             spec(constraint(HOSTNAME), constraint()), **{**UNEVEN, "waiting": 2}, patch=("maxSkew", 2)
+        ),
+        "zones of equal size with minDomains for nodes": Case(
+            spec(constraint(), constraint(HOSTNAME, max_skew=2, min_domains=5)),
+            {"a1": 4, "b1": 4},
+            waiting=1,
+            nodes=[node(f"{zone}{at}", zone) for zone in "ab" for at in (1, 2)],
+            words="with 2 of kubernetes.io/hostname each",
         ),
         "zones of different size with minDomains for nodes": Case(
             spec(constraint(), constraint(HOSTNAME, max_skew=2, min_domains=5)), **{**UNEVEN, "waiting": 1}
@@ -418,9 +427,11 @@ def test_other_pods_that_a_constraint_counts_may_be_anywhere(of: PodSpec, labels
     assert audited(nodes, [*own, *pods({"a1": 7}, spec(), labels=labels, prefix="other")], of) is None
     assert audited(nodes, [*own, *pods({"a1": 7}, of, labels=labels, prefix="other")], of) is not None
     without = pods({"a1": 1}, spec(), labels=labels, prefix="other", controller=OwnerReference("v1", "Job", "job", "1"))
-    found = audited(nodes, [*pods({"a1": 1}, RACKS), *without], RACKS)
+    api = OwnerReference("apps/v1", "ReplicaSet", "api", "2")
+    alike = pods({"a1": 1}, RACKS, labels=Map(app="web", of="api"), prefix="api", controller=api)
+    found = audited(nodes, [*pods({"a1": 1}, RACKS), *alike, *without], RACKS)
     assert found is not None
-    assert [each.name for each in found.workloads] == ["web"]
+    assert [each.name for each in found.workloads] == ["api", "web"]
 
 
 def room_found(
@@ -452,6 +463,9 @@ def test_a_full_domain_that_counts_keeps_pods_pending_although_others_have_room(
     assert (later.when, "a scale-up leaves one Pending" in later.message) == ("NextScaleUp", True)
     assert room_found(uneven, room={"c": 1}, foresees=False) == []
     assert len(room_found(uneven, room={"c": 1}, waiting=1, foresees=False)) == 1
+    nominated = pod("next", "", spec(priority=9), labels=Map(app="next"), nominated_node_name="c1")
+    nodes, there = [*zones()[:2], node("c1", "c", pods=2)], pods(uneven, spec(constraint()))
+    assert "no node there takes one (c1 keeps" in found_now(nodes, [*there, nominated])[ZONE].message
     (first,) = room_found({"a1": 1, "b1": 1}, room={"c": 0}, waiting=2, min_domains=4)
     assert first.rule is AuditRule.TOO_FEW_DOMAINS, "what else is found decides"
 
@@ -486,6 +500,8 @@ def test_constraints_that_allow_no_node_together_are_found_although_each_alone_d
     stuck = pods({"cspot": 1}, of, labels=Map({"app": "web", ZONE: "c"}))  # As the API server labels placed pods.
     assert found_now(nodes, pods({"aspot": 1, "cod": 1}, of)) == {}
     assert found_now(nodes, [*pods({"aspot": 1}, of), pod("new", "", of)]) == {}, "it may go to cod"
+    few = [*pods(EACH, spec(constraint(min_domains=4))), *pods({"a1": 1}, spec(), prefix="other")]
+    assert found_now(zones(), few) == {}, "no domain may have another one, wherever there is room"
     found = found_now(nodes, [*stuck, *(pod(f"new-{number}", "", of) for number in range(5))])
     assert {(key, each.rule, each.when) for key, each in found.items()} == {
         (key, AuditRule.CONTRADICTION, "Now") for key in (ZONE, "type")
@@ -495,7 +511,11 @@ def test_constraints_that_allow_no_node_together_are_found_although_each_alone_d
         "pods of 6 can't be placed"
     )
     assert found[ZONE].patch[-1].value == "ScheduleAnyway"
+    assert found["type"].patch[-1].path.startswith("/topologySpreadConstraints/1/")
     assert found_now(nodes, stuck) == {}
+    full = [*nodes[:3], msgspec.structs.replace(nodes[3], allocatable=Map())]
+    by_type = found_now(full, [*stuck, pod("new", "", of)])
+    assert {key: each.rule for key, each in by_type.items()} == {"type": AuditRule.FULL_DOMAINS}, "no zone would help"
 
 
 def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cure() -> None:
@@ -534,6 +554,7 @@ def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cur
     there = [*pods({"a1": 1, "b1": 1}, with_port), *taken, *waiting]
     found = found_now([*zones(), node("a2", "a"), node("c2", "c")], there)[ZONE]
     assert found.cure.startswith("add nodes in c, because each takes only one pod with the port")
+    assert found.patch == ()
     assert "no node there takes one (c1 other pods" in found.message
 
 
@@ -652,6 +673,25 @@ def test_only_what_has_changed_is_audited_again() -> None:
     state.apply("nodes", [((last := node("c1", "b")).key, last), ((b := node("b1", "b")).key, b)])
     moved = auditor.update(state.snapshot, index.update(state.snapshot))
     assert all(moved[key] is not found for key, found in after.items())
+
+
+def test_a_finding_follows_the_nodes_though_its_group_stays() -> None:
+    auditor, index = Auditor(), SpreadIndex()
+    state, c1 = ClusterState(cluster(zones(), pods(EVEN, spec(constraint())))), zones()[2]
+    cordoned, more, unavailable = zones(**CORDON)[2], node("c2", "c"), AuditRule.UNAVAILABLE_DOMAINS
+    for change in ((c1, c1, None), (c1, cordoned, unavailable), (more, more, None), (more, None, unavailable)):
+        state.apply("nodes", [(change[0].key, change[1])])
+        findings = auditor.update(state.snapshot, index.update(state.snapshot))
+        assert [each.finding.rule for found in findings.values() for each in found] == [change[2]] * bool(change[2])
+
+
+def test_a_finding_follows_the_number_of_pods_that_wait() -> None:
+    auditor, index, few = Auditor(), SpreadIndex(), spec(constraint(min_domains=4))
+    state = ClusterState(cluster(zones(), pods(EACH, few)))
+    for number in range(1, 4):
+        state.apply("pods", [((new := pod(f"new-{number}", "", few)).key, new)])
+        ((found,),) = auditor.update(state.snapshot, index.update(state.snapshot)).values()
+        assert f"and {number} pod{'s' * (number > 1)} of {3 + number} can't be placed" in found.finding.message
 
 
 @pytest.mark.parametrize(("key", "rule"), [(ZONE, None), ("rack", AuditRule.UNKNOWN_TOPOLOGY_KEY)])

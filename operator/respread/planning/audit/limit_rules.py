@@ -188,14 +188,14 @@ def _full_domains(
     subject: Subject, group: SpreadGroup, pod: PreparedPod, limit: int, allowed: Sequence[str]
 ) -> Finding:
     node, there = group.domains.nodes[allowed[0]][0], listed(allowed)
-    why = next((each for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), None)
+    kept = Rejection("NodeResourcesFit", "keeps its room for other pods")
+    why = next((each for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), kept)
     message = (
-        f"only {there} may have another pod, and no node there takes one ({node} {why.message if why else ''}); all "
-        f"others have {number_of(limit, 'pod')} or more, which is the most until then, so {_then(subject)}"
+        f"only {there} may have another pod, and no node there takes one ({node} {why.message}); all others have "
+        f"{number_of(limit, 'pod')} or more, which is the most until then, so {_then(subject)}"
     )
-    cure = _CURES.get(why.plugin) if why is not None else None
-    patch = soften(subject) if cure is not None and "ScheduleAnyway" in cure else ()
-    cure = cure or "make room in {there}, or add nodes there; nodes in other domains don't help"
+    cure = _CURES.get(why.plugin, "make room in {there}, or add nodes there; nodes in other domains don't help")
+    patch = soften(subject) if "ScheduleAnyway" in cure else ()
     when: When = "Now" if subject.waiting else "NextScaleUp"
     return unsatisfiable(AuditRule.FULL_DOMAINS, subject, message, cure.format(there=there), patch, when)
 
