@@ -20,6 +20,7 @@ from respread.cluster.pod import (
     Pod,
     PodAffinityTerm,
     PodSpec,
+    Toleration,
     TopologySpreadConstraint,
 )
 from respread.cluster.state import ClusterState
@@ -77,6 +78,8 @@ UNEVEN: dict[str, Any] = {
     "waiting": 4,
     "nodes": [node("a1", "a"), *(node(f"b{number}", "b") for number in (1, 2, 3))],
 }
+RACKS_OF = {"a1": "r1", "b1": "r1", **{name: name for name in ("a2", "b2", "b3", "b4", "b5", "b6")}}
+IN_RACKS = [node(name, name[0], labels={"rack": rack}) for name, rack in RACKS_OF.items()]
 TERMS_OF_OTHERS: Mapping[str, dict[str, Any]] = {
     "to others": {"label_selector": LabelSelector(match_labels=Map(app="other"))},
     "for nodes": {"topology_key": HOSTNAME},
@@ -101,6 +104,9 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         ),
         "a cordoned node of a zone with others": Case(spec(constraint()), nodes=[*zones(), node("c2", "c", **CORDON)]),
         "fewer pods than there may be in the other zones": Case(spec(constraint()), {"a1": 1}, nodes=zones(**CORDON)),
+        "a cordoned zone of pods that tolerate it": Case(
+            spec(constraint(), tolerations=(Toleration(operator="Exists"),)), nodes=zones(**CORDON)
+        ),
         "a cordoned zone that does not count": Case(
             spec(constraint(node_taints_policy="Honor")), {"a1": 3, "b1": 3}, nodes=zones(**CORDON)
         ),
@@ -138,6 +144,9 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             )
             for name, other in (("is soft", constraint(**SOFT)), ("counts others", constraint(selector={"app": "x"})))
         },
+        "racks that several zones share": Case(
+            spec(constraint("rack"), constraint()), **{**UNEVEN, "nodes": IN_RACKS, "waiting": 15}
+        ),
         "nodes of zones of which there are too few": Case(spec(constraint(HOSTNAME), constraint(min_domains=4))),
         "a DaemonSet, whose pods have their node": Case(spec(constraint("rack"), pinned_to_node=True)),
     },
@@ -345,7 +354,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         "a node of the control plane": Case(
             spec(constraint(HOSTNAME)),
             {"a1": 1, "b1": 1},
-            nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"),)),
+            nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"), taint(effect="PreferNoSchedule"))),
             when="NextScaleUp",
             words="no room for more than 2 pods",
             patch=("nodeTaintsPolicy", "Honor"),
@@ -399,8 +408,8 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
         is_hard = case.of.topology_spread_constraints[0].when_unsatisfiable == "DoNotSchedule"
         keeps_pending = case.rule in KEEPS_PENDING or (is_hard and case.rule in OF_KEYS)
         assert found.finding.state == ("Unsatisfiable" if keeps_pending else "Ineffective")
-        if case.rule not in OF_KEYS:
-            assert found.finding.when == case.when
+        when = "NextRollout" if case.rule in OF_KEYS and is_hard and not case.waiting else case.when
+        assert found.finding.when == when
         assert case.words in f"{found.finding.message}; {found.finding.cure}"
 
 
@@ -687,7 +696,7 @@ def test_a_finding_follows_the_nodes_though_its_group_stays() -> None:
 
 def test_a_finding_follows_the_number_of_pods_that_wait() -> None:
     auditor, index, few = Auditor(), SpreadIndex(), spec(constraint(min_domains=4))
-    state = ClusterState(cluster(zones(), pods(EACH, few)))
+    state = ClusterState(cluster(zones(), [*pods(EACH, few), pod("other", "", spec(), labels=Map(app="other"))]))
     for number in range(1, 4):
         state.apply("pods", [((new := pod(f"new-{number}", "", few)).key, new)])
         ((found,),) = auditor.update(state.snapshot, index.update(state.snapshot)).values()
