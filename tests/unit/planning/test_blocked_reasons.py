@@ -204,7 +204,6 @@ def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
 
 
 def test_what_keeps_pods_off_nodes_whatever_the_spread_is_reported() -> None:
-    """Another pod on b1 would also break the constraint for nodes, which allows one once a pod of a1 is gone."""
     labels, other = Map(app="web", tier="front"), Map(app="other", tier="front")
     apart = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="other")))
     of = spec(constraint(), constraint(HOSTNAME, selector=Map(tier="front")), pod_anti_affinity=(apart,))
@@ -214,7 +213,6 @@ def test_what_keeps_pods_off_nodes_whatever_the_spread_is_reported() -> None:
 
 def test_moves_beyond_those_that_are_looked_for_at_once_are_planned_later() -> None:
     found = blocked(cluster(two_zones(pods=900), pods({"a1": 602}, WEB)), moves=300)
-    assert found.reason is Reason.SEARCH_LIMIT
     assert found.message.startswith("it takes more than the 300 evictions that are planned")
 
 
