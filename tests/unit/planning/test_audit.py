@@ -407,7 +407,7 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
         assert case.words in f"{found.finding.message}; {found.finding.cure}"
 
 
-def test_of_domains_that_take_no_pods_the_first_says_what_cures_it() -> None:
+def test_the_first_domain_that_takes_no_pods_says_what_cures_it() -> None:
     of, pool = spec(constraint(node_affinity_policy="Ignore"), node_selector=Map(pool="x")), {"pool": "x"}
     nodes = [*(node(f"{zone}1", zone, labels=pool) for zone in "ab"), node("c1", "c")]
     found = found_now([*nodes, node("d1", "d", labels=pool, **CORDON)], pods({"a1": 2, "b1": 2}, of))

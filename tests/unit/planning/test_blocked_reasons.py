@@ -203,7 +203,7 @@ def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
     assert message.endswith("; the pods on b0, b1, b2 are 3 of ReplicaSet/web in default")
 
 
-def test_what_keeps_pods_off_nodes_whatever_the_spread_is_reported() -> None:
+def test_rules_other_than_spread_that_keep_pods_off_nodes_are_reported() -> None:
     labels, other = Map(app="web", tier="front"), Map(app="other", tier="front")
     apart = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="other")))
     of = spec(constraint(), constraint(HOSTNAME, selector=Map(tier="front")), pod_anti_affinity=(apart,))
