@@ -216,7 +216,7 @@ def _held_by(board: Board, tally: Tally, domain: str) -> str:
     """Say whose pods are on the first nodes of a domain that has no room."""
     pods_by_node = board.placement.view.snapshot.pods_by_node
     nodes = tally.group.domains.nodes[domain][:_NODES_LOOKED_AT]
-    pods = [pod for node in nodes for pod in pods_by_node.get(node, _NO_PODS).values() if not pod.finished]
+    pods = [pod for node in nodes for pod in pods_by_node.get(node, _NO_PODS).values()]
     if not pods:
         return ""
     whose = Counter((pod.namespace, str(workload_of(pod))) for pod in pods)

@@ -20,6 +20,7 @@ from respread.cluster.pod import (
     Pod,
     PodAffinityTerm,
     PodSpec,
+    Toleration,
     TopologySpreadConstraint,
 )
 from respread.cluster.state import ClusterState
@@ -67,14 +68,18 @@ class Case(NamedTuple):
 
 
 SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
+RACKS = spec(constraint("rack"))
 NEAR = (PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="web"))),)
-RACK, GPU, OLD = (node("a1", "a", labels={key: "x"}) for key in ("rack", "pool", "beta.kubernetes.io/os"))
+KEYS = (("rack", "slot"), ("pool",), ("beta.kubernetes.io/os",))
+RACK, GPU, OLD = (node("a1", "a", labels=dict.fromkeys(keys, "x")) for keys in KEYS)
 TAINTED = node("b1", "b", taints=(taint(),))
 UNEVEN: dict[str, Any] = {
     "placed": {"a1": 2, "b1": 1, "b2": 1, "b3": 1},
     "waiting": 4,
     "nodes": [node("a1", "a"), *(node(f"b{number}", "b") for number in (1, 2, 3))],
 }
+RACKS_OF = {"a1": "r1", "b1": "r1", **{name: name for name in ("a2", "b2", "b3", "b4", "b5", "b6")}}
+IN_RACKS = [node(name, name[0], labels={"rack": rack}) for name, rack in RACKS_OF.items()]
 TERMS_OF_OTHERS: Mapping[str, dict[str, Any]] = {
     "to others": {"label_selector": LabelSelector(match_labels=Map(app="other"))},
     "for nodes": {"topology_key": HOSTNAME},
@@ -98,6 +103,10 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint(), node_selector=Map(pool="gpu"), pod_affinity=NEAR), {}, waiting=3
         ),
         "a cordoned node of a zone with others": Case(spec(constraint()), nodes=[*zones(), node("c2", "c", **CORDON)]),
+        "fewer pods than there may be in the other zones": Case(spec(constraint()), {"a1": 1}, nodes=zones(**CORDON)),
+        "a cordoned zone of pods that tolerate it": Case(
+            spec(constraint(), tolerations=(Toleration(operator="Exists"),)), nodes=zones(**CORDON)
+        ),
         "a cordoned zone that does not count": Case(
             spec(constraint(node_taints_policy="Honor")), {"a1": 3, "b1": 3}, nodes=zones(**CORDON)
         ),
@@ -119,7 +128,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         "affinity of pods for whose only zone another has to come": Case(
             spec(constraint(min_domains=2), pod_affinity=NEAR), {"a1": 1}, waiting=1, nodes=[node("a1", "a", **CORDON)]
         ),
-        "affinity of pods that are in several zones": Case(spec(constraint(), pod_affinity=NEAR)),
+        "affinity of pods that are in two zones": Case(spec(constraint(), pod_affinity=NEAR), {"a1": 3, "b1": 3}),
         **{
             f"a soft constraint beside {name}": Case(spec(constraint(**SOFT), *others))
             for name, others in {
@@ -135,10 +144,14 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             )
             for name, other in (("is soft", constraint(**SOFT)), ("counts others", constraint(selector={"app": "x"})))
         },
-        "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True)),
+        "racks that several zones share": Case(
+            spec(constraint("rack"), constraint()), **{**UNEVEN, "nodes": IN_RACKS, "waiting": 15}
+        ),
+        "nodes of zones of which there are too few": Case(spec(constraint(HOSTNAME), constraint(min_domains=4))),
+        "a DaemonSet, whose pods have their node": Case(spec(constraint("rack"), pinned_to_node=True)),
     },
     AuditRule.UNKNOWN_TOPOLOGY_KEY: {
-        "a key that no node has": Case(spec(constraint("rack")), {}, waiting=6, words="no node has the label rack"),
+        "a key that no node has": Case(RACKS, {}, waiting=6, words="no node has the label rack"),
         "a key of old": Case(
             spec(constraint("failure-domain.beta.kubernetes.io/zone")),
             nodes=[OLD, node("b1", "b")],
@@ -229,7 +242,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             words="1 more node takes the pods, without the label rack; label these nodes with rack, or remove it",
         ),
         "the key of another constraint that only one node has": Case(
-            spec(constraint(**SOFT), constraint("rack", **SOFT)),
+            spec(constraint(**SOFT), constraint("rack", **SOFT), constraint("slot", **SOFT)),
             {"a1": 6},
             nodes=[RACK, node("b1", "b")],
             words="1 more node takes the pods, without the label rack; label these nodes with rack, or remove the",
@@ -254,6 +267,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint(), pod_affinity=NEAR),
             {"a1": 1},
             waiting=5,
+            nodes=zones()[:2],
             words="and the others stay empty, so 5 pods of 6 can't",
         ),
         "affinity that keeps all pods on one node": Case(
@@ -266,6 +280,16 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             "kubernetes.io/hostname (maxSkew 1) hold: there are 2 domains of topology.kubernetes.io/zone with 1 to 3 "
             "of kubernetes.io/hostname each; raise maxSkew of kubernetes.io/hostname to 3, or set its",
             patch=("maxSkew", 3),
+        ),
+        "zones of different size with as few pods as a maxSkew of 2 for nodes allows": Case(
+            spec(constraint(HOSTNAME), constraint()), **{**UNEVEN, "waiting": 2}, patch=("maxSkew", 2)
+        ),
+        "zones of equal size with minDomains for nodes": Case(
+            spec(constraint(), constraint(HOSTNAME, max_skew=2, min_domains=5)),
+            {"a1": 4, "b1": 4},
+            waiting=1,
+            nodes=[node(f"{zone}{at}", zone) for zone in "ab" for at in (1, 2)],
+            words="with 2 of kubernetes.io/hostname each",
         ),
         "zones of different size with minDomains for nodes": Case(
             spec(constraint(), constraint(HOSTNAME, max_skew=2, min_domains=5)), **{**UNEVEN, "waiting": 1}
@@ -311,19 +335,20 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
     AuditRule.UNAVAILABLE_DOMAINS: {
         "cordoned zones with waiting pods": Case(
             spec(constraint()),
-            {"a1": 1, "b1": 1, "d1": 1},
+            {"a1": 2, "b1": 2, "c1": 1, "d1": 2},
             waiting=4,
             nodes=[*zones(**CORDON), node("c2", "c", taints=(taint(),)), node("d1", "d", **CORDON)],
-            words="c, d count but can't take the pods (c1 is cordoned)",
+            words="c, d count but can't take the pods (c1 is cordoned), so the minimum can't rise, each other domain "
+            "may have 2 pods, and 4 pods of 11 can't be placed",
             patch=("nodeTaintsPolicy", "Honor"),
         ),
         "a cordoned zone before a rollout": Case(
-            spec(constraint()), nodes=zones(**CORDON), when="NextRollout", words="Honor, or make them take pods"
+            spec(constraint(min_domains=2)), nodes=zones(**CORDON), when="NextRollout", words="Honor, or make them take"
         ),
         "a node of the control plane": Case(
             spec(constraint(HOSTNAME)),
             {"a1": 1, "b1": 1},
-            nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"),)),
+            nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"), taint(effect="PreferNoSchedule"))),
             when="NextScaleUp",
             words="no room for more than 2 pods",
             patch=("nodeTaintsPolicy", "Honor"),
@@ -377,9 +402,16 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
         is_hard = case.of.topology_spread_constraints[0].when_unsatisfiable == "DoNotSchedule"
         keeps_pending = case.rule in KEEPS_PENDING or (is_hard and case.rule in OF_KEYS)
         assert found.finding.state == ("Unsatisfiable" if keeps_pending else "Ineffective")
-        if case.rule not in OF_KEYS:
-            assert found.finding.when == case.when
+        when = "NextRollout" if case.rule in OF_KEYS and is_hard and not case.waiting else case.when
+        assert found.finding.when == when
         assert case.words in f"{found.finding.message}; {found.finding.cure}"
+
+
+def test_the_first_domain_that_takes_no_pods_says_what_cures_it() -> None:
+    of, pool = spec(constraint(node_affinity_policy="Ignore"), node_selector=Map(pool="x")), {"pool": "x"}
+    nodes = [*(node(f"{zone}1", zone, labels=pool) for zone in "ab"), node("c1", "c")]
+    found = found_now([*nodes, node("d1", "d", labels=pool, **CORDON)], pods({"a1": 2, "b1": 2}, of))
+    assert found[ZONE].cure == "set nodeAffinityPolicy: Honor"
 
 
 @pytest.mark.parametrize(
@@ -392,6 +424,12 @@ def test_other_pods_that_a_constraint_counts_may_be_anywhere(of: PodSpec, labels
     own = pods({"a1": 2}, of)
     assert audited(nodes, [*own, *pods({"a1": 7}, spec(), labels=labels, prefix="other")], of) is None
     assert audited(nodes, [*own, *pods({"a1": 7}, of, labels=labels, prefix="other")], of) is not None
+    without = pods({"a1": 1}, spec(), labels=labels, prefix="other", controller=OwnerReference("v1", "Job", "job", "1"))
+    api = OwnerReference("apps/v1", "ReplicaSet", "api", "2")
+    alike = pods({"a1": 1}, RACKS, labels=Map(app="web", of="api"), prefix="api", controller=api)
+    found = audited(nodes, [*pods({"a1": 1}, RACKS), *alike, *without], RACKS)
+    assert found is not None
+    assert [each.name for each in found.workloads] == ["api", "web"]
 
 
 def room_found(
@@ -423,6 +461,9 @@ def test_a_full_domain_that_counts_keeps_pods_pending_although_others_have_room(
     assert (later.when, "a scale-up leaves one Pending" in later.message) == ("NextScaleUp", True)
     assert room_found(uneven, room={"c": 1}, foresees=False) == []
     assert len(room_found(uneven, room={"c": 1}, waiting=1, foresees=False)) == 1
+    nominated = pod("next", "", spec(priority=9), labels=Map(app="next"), nominated_node_name="c1")
+    nodes, there = [*zones()[:2], node("c1", "c", pods=2)], pods(uneven, spec(constraint()))
+    assert "no node there takes one (c1 keeps" in found_now(nodes, [*there, nominated])[ZONE].message
     (first,) = room_found({"a1": 1, "b1": 1}, room={"c": 0}, waiting=2, min_domains=4)
     assert first.rule is AuditRule.TOO_FEW_DOMAINS, "what else is found decides"
 
@@ -457,6 +498,8 @@ def test_constraints_that_allow_no_node_together_are_found_although_each_alone_d
     stuck = pods({"cspot": 1}, of, labels=Map({"app": "web", ZONE: "c"}))  # As the API server labels placed pods.
     assert found_now(nodes, pods({"aspot": 1, "cod": 1}, of)) == {}
     assert found_now(nodes, [*pods({"aspot": 1}, of), pod("new", "", of)]) == {}, "it may go to cod"
+    full = [*pods(EACH, spec(constraint(min_domains=4))), pod("other", "a1", spec())]
+    assert found_now(zones(), full) == {}, "no domain may have another one, wherever there is room"
     found = found_now(nodes, [*stuck, *(pod(f"new-{number}", "", of) for number in range(5))])
     assert {(key, each.rule, each.when) for key, each in found.items()} == {
         (key, AuditRule.CONTRADICTION, "Now") for key in (ZONE, "type")
@@ -466,7 +509,10 @@ def test_constraints_that_allow_no_node_together_are_found_although_each_alone_d
         "pods of 6 can't be placed"
     )
     assert found[ZONE].patch[-1].value == "ScheduleAnyway"
+    assert found["type"].patch[-1].path.startswith("/topologySpreadConstraints/1/")
     assert found_now(nodes, stuck) == {}
+    by_type = found_now([*nodes[:3], node("cod", "c", pods=0, labels={"type": "od"})], [*stuck, pod("new", "", of)])
+    assert {key: each.rule for key, each in by_type.items()} == {"type": AuditRule.FULL_DOMAINS}, "no zone would help"
 
 
 def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cure() -> None:
@@ -505,6 +551,7 @@ def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cur
     there = [*pods({"a1": 1, "b1": 1}, with_port), *taken, *waiting]
     found = found_now([*zones(), node("a2", "a"), node("c2", "c")], there)[ZONE]
     assert found.cure.startswith("add nodes in c, because each takes only one pod with the port")
+    assert found.patch == ()
     assert "no node there takes one (c1 other pods" in found.message
 
 
@@ -552,6 +599,8 @@ def test_the_patch_cures_it_unless_no_change_of_the_constraint_does(name: str) -
     }
     assert [each.op == "test" for each in found.finding.patch] == [True] + [False] * (len(found.finding.patch) - 1)
     after = applied(written, found.finding)
+    if case.rule is AuditRule.UNAVAILABLE_DOMAINS:
+        assert len(found.finding.patch) == 2, "minDomains may stay"
     if case.patch is not None:
         field, value = case.patch
         assert after["topologySpreadConstraints"][0].get(field) == value
@@ -585,6 +634,9 @@ def test_a_manifest_is_judged_without_a_cluster() -> None:
     of = spec(constraint(selector={"app": "wbe"}), constraint(HOSTNAME, max_skew=5), constraint("rack"), **in_a[0])
     assert rules(of, replicas=4) == [AuditRule.SELECTOR_MISSES_OWN_PODS, AuditRule.SKEW_UNREACHABLE, None]
     assert [rules(spec(constraint(), **fields)) for fields in in_a] == [[AuditRule.ONE_DOMAIN]] * 2
+    uneven = KnownNodes(cluster(UNEVEN["nodes"], ()).nodes)
+    for number, rule in ((2000, AuditRule.CONTRADICTION), (2001, None)):  # It would take long.
+        assert rules(spec(constraint(), constraint(HOSTNAME)), uneven, number) == [rule, rule]
     near = [rules(spec(constraint(), **{which: NEAR}), replicas=4) for which in ("pod_anti_affinity", "pod_affinity")]
     assert near == [[AuditRule.DUPLICATE], [AuditRule.CONTRADICTION]]
 
@@ -618,6 +670,20 @@ def test_only_what_has_changed_is_audited_again() -> None:
     state.apply("nodes", [((last := node("c1", "b")).key, last), ((b := node("b1", "b")).key, b)])
     moved = auditor.update(state.snapshot, index.update(state.snapshot))
     assert all(moved[key] is not found for key, found in after.items())
+
+
+def test_a_finding_follows_nodes_and_waiting_pods_though_its_group_stays() -> None:
+    auditor, index, of, c1 = Auditor(), SpreadIndex(), spec(constraint()), zones()[2]
+    state = ClusterState(cluster(zones(), [*pods(EVEN, of), pod("other", "", spec(), labels=Map(app="other"))]))
+    cordoned, more, unavailable = zones(**CORDON)[2], node("c2", "c"), AuditRule.UNAVAILABLE_DOMAINS
+    for change in ((c1, c1, None), (c1, cordoned, unavailable), (more, more, None), (more, None, unavailable)):
+        state.apply("nodes", [(change[0].key, change[1])])
+        findings = auditor.update(state.snapshot, index.update(state.snapshot))
+        assert [each.finding.rule for found in findings.values() for each in found] == [change[2]] * bool(change[2])
+    for number in (1, 2):
+        state.apply("pods", [((new := pod(f"new-{number}", "", of)).key, new)])
+        ((found,),) = auditor.update(state.snapshot, index.update(state.snapshot)).values()
+        assert f"and {number + 4} pods of {number + 6} can't be placed" in found.finding.message
 
 
 @pytest.mark.parametrize(("key", "rule"), [(ZONE, None), ("rack", AuditRule.UNKNOWN_TOPOLOGY_KEY)])

@@ -18,7 +18,7 @@ from respread.api.policy import PriorityThreshold, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
-from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec
 from tests.plans import plan_cluster
 from tests.unit.planning.blocked_plans import OF_WEB, WEB, blocked, default_policy, plan_of, three_in_a, two_zones
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
@@ -186,6 +186,13 @@ def test_pods_that_fit_are_moved_and_the_rest_is_reported() -> None:
     assert "b1 has room for 1 pods and has 1 already: make room there, or add nodes" in found.message
 
 
+@pytest.mark.parametrize("first", ["fancy", "default-scheduler"])
+def test_pods_whose_scheduler_is_not_known_are_no_obstacle_beside_others(first: str) -> None:
+    of = {name: spec(constraint(), scheduler_name=name) for name in ("fancy", "default-scheduler")}
+    there = [pod(f"{name != first}-{name}-{at}", "a1", each) for name, each in of.items() for at in range(2)]
+    assert blocked(cluster(two_zones(pods=0), there)).reason is Reason.NO_FEASIBLE_NODE
+
+
 def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
     nodes = [node("a1", "a"), *(node(f"b{number}", "b", pods=1) for number in range(4))]
     nodes.append(node("b9", "b", taints=(taint(),)))
@@ -194,6 +201,19 @@ def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
     message = blocked(cluster(nodes, [*three_in_a(), *others, *done])).message
     assert "b0 has room for 1 pods and has 1 already, and so it is on 3 more; b9 has the taint dedicated" in message
     assert message.endswith("; the pods on b0, b1, b2 are 3 of ReplicaSet/web in default")
+
+
+def test_rules_other_than_spread_that_keep_pods_off_nodes_are_reported() -> None:
+    labels, other = Map(app="web", tier="front"), Map(app="other", tier="front")
+    apart = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="other")))
+    of = spec(constraint(), constraint(HOSTNAME, selector=Map(tier="front")), pod_anti_affinity=(apart,))
+    there = [*three_in_a(of, labels=labels), *pods({"b1": 4}, spec(), labels=other, prefix="other")]
+    assert "(b1 the pod's anti-affinity keeps it" in blocked(cluster(two_zones(), there)).message
+
+
+def test_moves_beyond_those_that_are_looked_for_at_once_are_planned_later() -> None:
+    found = blocked(cluster(two_zones(pods=900), pods({"a1": 602}, WEB)), moves=300)
+    assert found.message.startswith("it takes more than the 300 evictions that are planned")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ def new(number: int = 0, of: Any = PLAIN, **fields: Any) -> Pod:
         ((1, 1), 2, ["n0", "n1"]),
         ((0, 0), 1, []),
         ((20, 0), 20, ["n0"] * 16),
+        ((*[1] * 9, 2, *[1] * 55), 1, ["n0"]),  # n9 is the last of 65 nodes by name
     ],
 )
 def test_pods_that_wait_keep_the_nodes_with_most_room(rooms: Sequence[int], number: int, taken: list[str]) -> None:
@@ -101,6 +102,7 @@ def test_pods_for_which_only_leaving_pods_make_room_keep_their_nodes() -> None:
     [
         ((5, 1), {}, ["b1", "b1"]),
         ((5, 1), {"max_skew": 2}, ["b1"]),
+        ((209, 0), {}, ["b1"] * 100),  # of the 104 that it needs
         ((3, 1), {"max_skew": 2}, []),
         ((2, 1), {}, []),
         ((4, 0, 3), {}, ["b1", "b1"]),
@@ -150,7 +152,7 @@ def test_no_room_is_kept_for_groups_that_no_policy_restores() -> None:
     assert world.taken() == []
 
 
-@pytest.mark.parametrize(("per_node", "taken"), [(9, ["b2"]), (1, ["b2", "b1"])])
+@pytest.mark.parametrize(("per_node", "taken"), [(9, ["b2"]), (3, ["b2"]), (1, ["b2", "b1"])])
 def test_room_for_two_groups_is_kept_where_both_have_fewest_pods(per_node: int, taken: list[str]) -> None:
     of = spec(constraint(), constraint(HOSTNAME, per_node))
     world = World([node("a1", "a"), node("b1", "b"), node("b2", "b")], pods({"a1": 4, "b1": 1}, of))

@@ -270,10 +270,12 @@ def test_pods_that_could_be_moved_may_stay_on_a_node_that_takes_no_more(closed: 
     assert [(move.from_domains, move.to_domains) for move in plan.moves] == [(("a",), (("b",),))] * 3
 
 
-def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:
-    plan = plan_of(cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal())), default_policy(limits=Limits(in_flight=2)))
-    now, in_all = at_once(plan)
-    assert 2 <= now < in_all == 40
+@pytest.mark.parametrize(("in_flight", "under_way", "expected"), [(2, 0, 8), (2, 1, 4), (2, 2, 4), (3, 2, 6)])
+def test_moves_beyond_what_limits_allow_at_once_wait_for_limits(in_flight: int, under_way: int, expected: int) -> None:
+    policy = default_policy(limits=Limits(in_flight=in_flight))
+    beside = UnderWay(of_policies=Map({policy.name: under_way} if under_way else {}))
+    plan = plan_of(cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal())), policy, under_way=beside)
+    assert at_once(plan) == (expected, 40)
     assert {move.waits.reason for move in plan.moves if move.wave > 0 and move.waits} == {Reason.LIMIT_REACHED}
     assert all(move.waits for move in plan.moves if move.wave > 0)
 
@@ -301,7 +303,9 @@ def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
         node(f"{zone}{kind}{at}", zone, labels={CAPACITY_TYPE: kind})
         for zone, kind, at in product("abc", "so", range(nodes))
     ]
-    assert at_once(planned(there, of_web(dict.fromkeys(full.split(), 12), nodes, *constraints))) == expected
+    plan = planned(there, of_web(dict.fromkeys(full.split(), 12), nodes, *constraints))
+    assert at_once(plan) == expected
+    assert {move.waits.reason for move in plan.moves if move.waits} <= {Reason.IN_MOTION}, "not for limits"
 
 
 @pytest.mark.parametrize("max_skew", [2, 3])

@@ -164,12 +164,15 @@ def test_a_group_that_cannot_be_restored_waits_for_groups_in_motion_that_may_nee
     of = {app: spec(constraint(selector=Map(app=app))) for app in ("api", "web")}
     in_cluster = [node("a1", "a", pods=2), node("b1", "b"), node("c1", "c", pods=0), node("d1", "d", pods=2)]
     api = pods({"a1": 2, "b1": 2}, of["api"], prefix="api", labels=Map(app="api"))
-    web = pods({"b1": 2, "d1": 1}, of["web"], labels=Map(app="web"))
-    plan = planned(in_cluster, api, web, [unplaced("web", "nowhere")] * in_motion)
+    web = [*pods({"b1": 2, "d1": 1}, of["web"], labels=Map(app="web")), *[unplaced("web", "nowhere")] * in_motion]
+    plan = planned(in_cluster, api, web)
     assert first_moves(plan) == ["api"] * (not in_motion)
     if in_motion:
         (planned_move,) = plan.moves
         assert planned_move.waits is not None
         assert planned_move.waits.message.startswith("it can't be restored now")
+        assert first_moves(planned(in_cluster, api[:2], web)) == ["api"], "it is restored"
+        staying = [msgspec.structs.replace(each, spec=of_app("api")) for each in api]
+        assert not planned(in_cluster, staying, web).awaits_nodes, "it has no move that waits"
     else:
         assert [(move.pod.labels["app"], move.pod.node_name) for move in plan.moves] == [("api", "a1"), ("web", "b1")]

@@ -196,6 +196,8 @@ def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node() -
     assert move.waits is not None
     assert "the replacement of pod default/moving-0 has a node" in move.waits.message
     assert at_once(planned(zones(2), *moving[1:], *other, under_way=UnderWay(unreplaced=(moving[0],)))) == 1
+    new = msgspec.structs.replace(moving[0], node_name="", phase="Pending", creation_timestamp=NOW)
+    assert at_once(planned(zones(2), *moving[1:], new, *other, under_way=UnderWay(replacements=(new,)))) == 1
 
 
 def test_a_group_is_left_alone_while_a_replacement_of_an_earlier_move_finds_no_node() -> None:
@@ -246,6 +248,10 @@ def test_a_group_with_moves_in_flight_gets_those_that_are_still_to_be_made_and_n
     assert move.wave == 0
     new = pod("web-new", "", web[0].spec, labels=Map(app="web"), controller=owner("web"), phase="Pending")
     assert at_once(planned(zones(9), *web[1:], new, under_way=UnderWay(replacements=(new,)))) == 1
+    ordered = [msgspec.structs.replace(each, controller=owner("web", "StatefulSet")) for each in web]
+    going = msgspec.structs.replace(ordered[0], deletion_timestamp=NOW)
+    under_way = UnderWay(in_flight=(going,), unreplaced=(going,))
+    assert [at_once(planned(zones(room), going, *ordered[1:], under_way=under_way)) for room in (1, 2)] == [0, 1]
     for labels in (web[0].labels, Map(app="web", revision="gone")):  # which no pod has any more
         both = tuple(msgspec.structs.replace(each, labels=labels) for each in web[:2])
         assert planned(zones(9), *web[2:], under_way=UnderWay(unreplaced=both)).moves == ()

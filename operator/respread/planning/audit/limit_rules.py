@@ -188,14 +188,14 @@ def _full_domains(
     subject: Subject, group: SpreadGroup, pod: PreparedPod, limit: int, allowed: Sequence[str]
 ) -> Finding:
     node, there = group.domains.nodes[allowed[0]][0], listed(allowed)
-    why = next((each for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), None)
+    kept = Rejection("NodeResourcesFit", "keeps its room for other pods")
+    why = next((each for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), kept)
     message = (
-        f"only {there} may have another pod, and no node there takes one ({node} {why.message if why else ''}); all "
-        f"others have {number_of(limit, 'pod')} or more, which is the most until then, so {_then(subject)}"
+        f"only {there} may have another pod, and no node there takes one ({node} {why.message}); all others have "
+        f"{number_of(limit, 'pod')} or more, which is the most until then, so {_then(subject)}"
     )
-    cure = _CURES.get(why.plugin) if why is not None else None
-    patch = soften(subject) if cure is not None and "ScheduleAnyway" in cure else ()
-    cure = cure or "make room in {there}, or add nodes there; nodes in other domains don't help"
+    cure = _CURES.get(why.plugin, "make room in {there}, or add nodes there; nodes in other domains don't help")
+    patch = soften(subject) if "ScheduleAnyway" in cure else ()
     when: When = "Now" if subject.waiting else "NextScaleUp"
     return unsatisfiable(AuditRule.FULL_DOMAINS, subject, message, cure.format(there=there), patch, when)
 
@@ -241,7 +241,7 @@ def can_hold(pods: int, nodes: Sequence[int], outer: Level, inner: Level) -> boo
     inner_minima = _minima(pods, sum(nodes), inner)
     for outer_minimum in outer_minima:
         for inner_minimum in inner_minima:
-            least = [max(outer_minimum, each * inner_minimum) if each else 0 for each in nodes]
+            least = [max(outer_minimum, each * inner_minimum) for each in nodes]
             most = [min(outer_minimum + outer.max_skew, each * (inner_minimum + inner.max_skew)) for each in nodes]
             if sum(least) <= pods <= sum(most) and all(map(int.__le__, least, most)):
                 return True
