@@ -34,6 +34,7 @@ from respread.controller.waking import (
     Waiting,
     heartbeat_of_loop,
 )
+from respread.handlers.informer import ChangeSignal
 from respread.holds.backoff import PAUSE
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.events import Event
@@ -314,6 +315,27 @@ def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
     monkeypatch.setattr(Waiting, "pause", pause)
     asyncio.run(loop.loop.run())
     assert found == [gathered] * 2
+
+
+@pytest.mark.virtual_time
+async def test_a_wait_ends_at_its_time_with_a_change_or_a_stop_and_the_heart_beats_meanwhile() -> None:
+    loop = asyncio.get_running_loop()
+    changes, heartbeat = ChangeSignal(loop.time), heartbeat_of_loop(loop.time)
+    waiting = Waiting(changes, heartbeat, loop.time)
+
+    async def waited(seconds: float) -> float:
+        started = loop.time()
+        await waiting.until(started + seconds)
+        return round(loop.time() - started, 3)
+
+    assert await waited(0.5) == 0.55
+    loop.call_later(25, changes.notify, "pods")
+    assert await waited(60) == 25.05
+    assert heartbeat.age_seconds == pytest.approx(5.05)
+    waiting.succeeded(computed_seconds=7)
+    assert await waited(0.5) == 5.5, "changes are not gathered for longer"
+    loop.call_later(1, waiting.stop)
+    assert await waited(60) == 1
 
 
 async def test_time_without_the_cpu_is_not_computing_time() -> None:

@@ -62,7 +62,7 @@ async def test_the_longer_requests_take_the_fewer_moves_are_chosen_ahead() -> No
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(("namespaces", "at_once"), [(1, 24), (4, 64)])
-async def test_so_many_steps_send_requests_at_once(namespaces: int, at_once: int) -> None:
+async def test_no_more_steps_send_requests_at_once(namespaces: int, at_once: int) -> None:
     lanes, sending = Lanes(asyncio.get_running_loop().time), list[str]()
 
     async def life(step: tuple[Move, ...]) -> None:

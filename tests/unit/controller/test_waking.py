@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from math import inf
 
@@ -12,18 +11,8 @@ import pytest
 from respread.api.fields import Problem
 from respread.api.policy import ClusterPolicySpec, Limits, Mode, Policy
 from respread.api.reasons import Held, Reason
-from respread.controller.waking import (
-    ENDED_SECONDS,
-    FULL_SECONDS,
-    PROGRESS_SECONDS,
-    Replanning,
-    Waiting,
-    heartbeat_of_loop,
-    is_full,
-    next_plan,
-)
+from respread.controller.waking import ENDED_SECONDS, FULL_SECONDS, PROGRESS_SECONDS, Replanning, is_full, next_plan
 from respread.eviction.pacing import HeldMove
-from respread.handlers.informer import ChangeSignal
 from respread.planning.plan import BlockedGroup, Plan
 from respread.timing import ClockReading
 from tests.eviction_moves import group, move
@@ -77,27 +66,6 @@ def test_quiet_periods_that_end_wait_while_no_limit_lets_another_pod_go() -> Non
     assert look(Reason.QUIET_PERIOD, changes_at=EPOCH + timedelta(seconds=1), full=True) == FULL_SECONDS
     assert look(Reason.QUIET_PERIOD, changes_at=EPOCH + timedelta(seconds=20), full=True) == 20
     assert look(others=NOW + 1, full=True) == 1
-
-
-@pytest.mark.virtual_time
-async def test_a_wait_ends_at_its_time_with_a_change_or_a_stop_and_the_heart_beats_meanwhile() -> None:
-    loop = asyncio.get_running_loop()
-    changes, heartbeat = ChangeSignal(loop.time), heartbeat_of_loop(loop.time)
-    waiting = Waiting(changes, heartbeat, loop.time)
-
-    async def waited(seconds: float) -> float:
-        started = loop.time()
-        await waiting.until(started + seconds)
-        return round(loop.time() - started, 3)
-
-    assert await waited(0.5) == 0.55
-    loop.call_later(25, changes.notify, "pods")
-    assert await waited(60) == 25.05
-    assert heartbeat.age_seconds == pytest.approx(5.05)
-    waiting.succeeded(computed_seconds=7)
-    assert await waited(0.5) == 5.5, "changes are not gathered for longer"
-    loop.call_later(1, waiting.stop)
-    assert await waited(60) == 1
 
 
 LATER = NOW + 60
