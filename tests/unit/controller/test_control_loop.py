@@ -21,9 +21,10 @@ from respread.cluster.objects import Namespace
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
-from respread.controller.follow_up import OWED_SECONDS
+from respread.controller.follow_up import OWED_SECONDS, FollowUp
 from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
 from respread.controller.scheduler_model import SchedulerModel, ServerVersion
 from respread.controller.waking import (
@@ -424,11 +425,12 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
 @pytest.mark.parametrize(("leads", "counted"), [(True, 1), (False, None)])
 def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counted: int | None) -> None:
     loop = Loop()
-    loop.set_policies(policy("default"), version=200)
+    patient = {"mode": "Enforce", "eviction": {"readyTimeout": "99s"}}
+    loop.set_policies({**policy("default"), "spec": patient}, version=200)
     asyncio.run(loop.loop.reconcile())
     send(loop.journal, move("gone"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.journal.ledger) == 1
+    assert (len(loop.journal.ledger), loop.journal.ledger.ready_seconds) == (1, Map(default=99))
     loop.leads = leads
     loop.seconds += STEP_SECONDS
     asyncio.run(loop.loop.reconcile())
@@ -455,6 +457,26 @@ async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed_and_not_w
     await loop.loop.reconcile()
     await asyncio.sleep(0.1)
     assert (loop.requests.lists > before) is (leads and not is_stale)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_moves_are_followed_until_a_stop_and_only_the_leader_finds_out_and_tells_what_became_of_them(
+    monkeypatch: pytest.MonkeyPatch, *, leads: bool
+) -> None:
+    asked, told = list[str](), list[Any]()
+    for name in ("look_after", "find_out"):
+        monkeypatch.setattr(FollowUp, name, lambda *_, name=name: asked.append(name))
+    monkeypatch.setattr(History, "follow_trials", lambda _, policies, _snapshot: policies.values())
+    monkeypatch.setattr(PreventionLoop, "observe", lambda _, *given: told.append(given))
+    loop = Loop()
+    loop.set_policies(policy("one"), version=200)
+    loop.leads = leads
+    await loop.loop.reconcile()
+    assert [each.reason for each in loop.events] == ["EvictionsResumed"] * leads
+    loop.loop.stop()
+    await loop.loop.run()
+    assert asked == (["look_after", "find_out"] if leads else ["look_after"])
+    assert len(told) == 1 + leads, "pod deletion costs depend on the same"
 
 
 async def test_each_plan_reaches_the_room_loop_and_ends_the_lag_of_what_it_has_seen() -> None:
