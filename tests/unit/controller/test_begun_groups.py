@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod, PodSpec
@@ -109,12 +108,12 @@ def test_an_eviction_counts_once_for_a_selector_and_one_that_contains_it(
 
 def test_groups_in_other_namespaces_or_with_only_some_pods_in_common_need_evictions_of_their_own() -> None:
     assert needed_later([web(f"web-{number}", "a1", namespace=f"n-{number % 2}") for number in range(12)]) == [8] * 2
-    a_or_b, b_or_c = (
-        spec(constraint(selector=LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", apps),))))
-        for apps in (("a", "b"), ("b", "c"))
-    )
-    pods = [pod(f"a-{number}", "a1", a_or_b, labels=Map(app="ab"[number % 2])) for number in range(6)]
-    pods += [pod(f"c-{number}", "a1", b_or_c, labels=Map(app="c")) for number in range(3)]
+    of_tier = spec(constraint(selector=Map(tier="x")))
+    pods = [
+        pod(f"{app}-{tier}-{number}", "a1", of, labels=Map(app=app, tier=tier))
+        for app, tier, of in (("web", "x", SPEC), ("web", "y", SPEC), ("api", "x", of_tier))
+        for number in range(3)
+    ]
     assert needed_later(pods) == [8] * 2, "4 of each"
 
 

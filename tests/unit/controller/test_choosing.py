@@ -102,8 +102,7 @@ SPREAD = spread_of(cluster([node("node-1", "a")], pods({"node-1": 2}, spec(const
 def test_the_first_of_several_reasons_why_a_move_waits_is_shown(first: int) -> None:
     holding, planned = WHY[first:], msgspec.structs.replace(SECOND, groups=tuple(SPREAD.groups))
     in_flight, per_group = 1 if "limits.inFlight" in holding else 9, 0 if "limits.perHourPerGroup" in holding else 1
-    places = {"in_flight_per_workload": 9, "in_flight_per_node": 9}
-    limits = Limits(in_flight=in_flight, per_hour_per_group=per_group, **places)
+    limits = Limits(in_flight=in_flight, per_hour_per_group=per_group, in_flight_per_workload=9, in_flight_per_node=9)
     policy = msgspec.structs.replace(POLICY, spec=ClusterPolicySpec(mode="Enforce", limits=limits))
     history = History(NOW.timestamp)
     for name in "xyz" if "failures" in holding else "":

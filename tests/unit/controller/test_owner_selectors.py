@@ -31,8 +31,6 @@ from tests.worlds import cluster
 
 pytestmark = pytest.mark.virtual_time
 
-PATHS = {"/apis/apps/v1": ("ReplicaSet", "StatefulSet"), "/api/v1": ("ReplicationController",)}
-
 
 def owner(name: str, kind: str = "ReplicaSet", uid: str = "") -> SelectingOwner:
     return SelectingOwner(f"{kind.lower()}s", kind, ObjectKey("shop", name), uid or f"uid-{name}")
