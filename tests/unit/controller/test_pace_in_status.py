@@ -96,6 +96,7 @@ async def test_metrics_say_the_same_and_that_limits_are_used() -> None:
         await asyncio.sleep(600)
         assert metric("respread_remaining_seconds", bound_by="") == 0.0
         assert metric("respread_limits_used_ratio") is None
+        assert metric("respread_rebalance_duration_seconds_count") == 1
 
 
 def test_evictions_of_a_group_that_backs_off_are_left() -> None:

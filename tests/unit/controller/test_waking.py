@@ -33,16 +33,9 @@ def look(
         BlockedGroup(group=group(str(number)), policy="default", reason=reason, message="")
         for number, reason in enumerate(reasons)
     )
-    return (
-        next_plan(
-            Plan(blocked=blocked, changes_at=changes_at),
-            [HeldMove(move("a"), Held(reason, "")) for reason in held],
-            moment=ClockReading(NOW, EPOCH.timestamp()),
-            others=others,
-            full=full,
-        )
-        - NOW
-    )
+    plan, moment = Plan(blocked=blocked, changes_at=changes_at), ClockReading(NOW, EPOCH.timestamp())
+    waiting = [HeldMove(move("a"), Held(reason, "")) for reason in held]
+    return next_plan(plan, waiting, moment=moment, others=others, full=full) - NOW
 
 
 def test_the_loop_plans_at_due_times_but_never_in_the_past_and_at_least_once_a_minute() -> None:
