@@ -36,7 +36,7 @@ from respread.controller.waking import (
     heartbeat_of_loop,
 )
 from respread.handlers.informer import ChangeSignal
-from respread.holds.backoff import PAUSE
+from respread.holds.backoff import PAUSE, BackOffs
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.events import Event
 from respread.kube.requests import NoResponseError, Response
@@ -241,23 +241,24 @@ async def test_a_leader_that_can_t_read_the_statuses_evicts_and_writes_nothing()
     assert len(loop.requests.written) == 1
 
 
-def test_counters_of_a_deleted_policy_are_dropped() -> None:
+def test_counters_of_a_deleted_policy_namespace_or_group_are_dropped() -> None:
     loop = Loop()
     loop.set_policies(policy("one"), policy("two"), version=200)
     asyncio.run(loop.loop.reconcile())
     for name in ("one", "two"):
         loop.parts.metrics.count(OUTCOMES, policy=name, outcome="Improved")
         loop.journal.history.count(Counting(name, (name,), ()))
+        loop.journal.history.serve(name)
+    loop.journal.history.back_offs = BackOffs().failed("gone", "", loop.wall_clock() - 3600)
+    loop.parts.informers.state.replace("namespaces", [Namespace(name="two")])
     loop.set_policies(policy("two"), version=300)
     asyncio.run(loop.loop.reconcile())
-    counted = [
-        loop.parts.registry.get_sample_value(
-            "respread_eviction_outcomes_total", {"policy_namespace": "", "policy": name, "outcome": "Improved"}
-        )
-        for name in ("one", "two")
-    ]
-    assert counted == [None, 1]
-    assert set(loop.journal.history.history.minutes) == {"two"}
+    improved = {"policy_namespace": "", "outcome": "Improved"}
+    for name, counted in (("one", None), ("two", 1)):
+        found = loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", {"policy": name, **improved})
+        assert found == counted
+    assert set(loop.journal.history.history.minutes) == set(loop.journal.history.standings.served) == {"two"}
+    assert loop.journal.history.back_offs == BackOffs()
 
 
 async def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,7 +512,7 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     assert shown() == 1
     (said,) = [each for each in loop.requests.written[-1][1]["conditions"] if each["type"] == "Paused"]
     assert said["status"] == "True"
-    assert all(name in said["message"] for name in failed)
+    assert all(words in said["message"] for words in (*failed, "nothing is evicted"))
     assert loop.requests.recorded[-1]["failuresInARow"]["workloads"] == failed
     loop.leads = False
     assert shown() == 0
@@ -627,6 +628,7 @@ async def test_nothing_is_evicted_on_a_stale_watch_or_in_dry_run(caplog: pytest.
     assert cluster.acting.journal.ledger.chosen == ()
     (violation,), pace = cluster.written[-1]["violations"], cluster.written[-1]["pace"]
     assert (violation["reason"], violation["plannedMoves"], pace["evictionsLeft"]) == ("ApiUnavailable", 1, 1)
+    assert cluster.written[-1]["blocked"] == [{"reason": "ApiUnavailable", "groups": 0, "pods": 1}]
     assert "nothing was heard of nodes" in violation["message"]
     before = len(cluster.written)
     now[0] += 60

@@ -11,6 +11,7 @@ from respread.api.status import MAX_UNWORKABLE, Summary
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
 from respread.controller.reporter import Reconciled, ViolationTimes, figures_of, outcomes_of
+from respread.moves.entry import Counting
 from respread.planning.audit.auditor import Auditor
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.telemetry.metrics import Metrics
@@ -58,6 +59,14 @@ def test_a_constraint_that_stays_violated_has_its_reason() -> None:
     ]
 
 
+def test_a_group_is_said_to_oscillate_once_its_limit_of_an_hour_is_reached() -> None:
+    reconciled, history, said = reconciled_of(in_zones(3), default_policy()), History(lambda: 0.0), list[int]()
+    for _ in range(11):
+        said.append(len(outcomes_of([default_policy()], reconciled, history)["default"].oscillating))
+        history.count(Counting("default", (), tuple(reconciled.spread.groups)))
+    assert said == [0] * 10 + [1]
+
+
 METRIC = "respread_spread_groups_unworkable"
 
 
@@ -66,7 +75,8 @@ def reconciled_with(loose: int) -> Reconciled:
     of = spec(constraint(ZONE, min_domains=3))
     placed = [*pods({"a1": 1, "b1": 1}, of), pod("web-new", "", of)]
     for number in range(loose):
-        placed += pods({"a1": 2}, spec(constraint(ZONE, max_skew=5)), namespace=f"team-{number:02}")
+        placed += pods({"a1": 2}, spec(constraint(HOSTNAME, max_skew=5)), namespace=f"team-{number:02}")
+    placed += pods({"a1": 1, "b1": 1}, spec(constraint()), namespace="well")
     world, policy = cluster([node("a1", "a"), node("b1", "b")], placed), default_policy()
     return reconciled_of(world, policy, findings=Auditor().update(world, spread_of(world)))
 
