@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -59,16 +58,3 @@ async def test_the_longer_requests_take_the_fewer_moves_are_chosen_ahead() -> No
                     assert lanes.room("default") == before - 1
                 room.append(lanes.room("default") + len(step))
     assert room == pytest.approx([AT_ONCE * (1 + BACKLOG_SECONDS / seconds) for seconds in (4, 4.8, 8, 0.001)], abs=1)
-
-
-@pytest.mark.virtual_time
-@pytest.mark.parametrize(("namespaces", "at_once"), [(1, 24), (4, 64)])
-async def test_no_more_steps_send_requests_at_once(namespaces: int, at_once: int) -> None:
-    lanes, taken = Lanes(asyncio.get_running_loop().time), 0
-    async with contextlib.AsyncExitStack() as places:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                for taken in range(100):
-                    step = (move(pod("web", "a1", SPEC, namespace=f"n-{taken % namespaces}")),)
-                    await places.enter_async_context(lanes.place(step))
-    assert taken == at_once

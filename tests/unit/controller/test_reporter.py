@@ -11,7 +11,6 @@ from respread.api.status import MAX_UNWORKABLE, Summary
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
 from respread.controller.reporter import Reconciled, ViolationTimes, figures_of, outcomes_of
-from respread.moves.entry import Counting
 from respread.planning.audit.auditor import Auditor
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.telemetry.metrics import Metrics
@@ -57,14 +56,6 @@ def test_a_constraint_that_stays_violated_has_its_reason() -> None:
     assert samples(in_zones(3, unschedulable=True), BLOCKED) == [
         ({"topology_key": ZONE, "reason": "NoFeasibleNode"}, 1)
     ]
-
-
-def test_a_group_is_said_to_oscillate_once_its_limit_of_an_hour_is_reached() -> None:
-    reconciled, history, said = reconciled_of(in_zones(3), default_policy()), History(lambda: 0.0), list[int]()
-    for _ in range(11):
-        said.append(len(outcomes_of([default_policy()], reconciled, history)["default"].oscillating))
-        history.count(Counting("default", (), tuple(reconciled.spread.groups)))
-    assert said == [0] * 10 + [1]
 
 
 METRIC = "respread_spread_groups_unworkable"
