@@ -93,17 +93,16 @@ def left_to_do(
 
     The ledger has the chosen moves. The budgets are advanced to the snapshot.
     """
-    left = [each for each in chosen.held if each.move.pod.uid not in ledger.uids]
     history, now, waits = observation.history, observation.moment.time, _waits(observation)
     lots = lots_of(
         observation.snapshot,
         budgets,
         [
             *(move for move in chosen.now if move.pod.uid not in ledger.uids),  # by the leader, if this replica is not
-            *(each.move for each in left if each.held.reason in _WAITS_FOR_LIMITS),
+            *(each.move for each in chosen.held if each.held.reason in _WAITS_FOR_LIMITS),
         ],
         ledger.moves,
-        waiting=[each.move for each in left if each.held.reason not in _WAITS_FOR_LIMITS],
+        waiting=[each.move for each in chosen.held if each.held.reason not in _WAITS_FOR_LIMITS],
         later=later_moves(planned.blocked, observation),
         measured=lambda workload: history.trust.seconds(workload, now),
     )

@@ -84,6 +84,7 @@ def test_only_moves_that_did_not_help_produce_events(outcome: Outcome, caplog: p
     if outcome is Outcome.IMPROVED:
         assert announced.events == []
     else:
+        assert [on(each) for each in announced.events] == ["ClusterRebalancePolicy/default", "ReplicaSet/web"]
         assert {(each.reason, each.type) for each in announced.events} == {("SpreadNotImproved", "Warning")}
         assert all(f"({outcome}): somehow" in each.note for each in announced.events)
 

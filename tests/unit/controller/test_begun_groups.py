@@ -76,12 +76,14 @@ def test_evictions_are_kept_only_for_groups_that_were_begun_and_will_be_continue
     reason: Reason, begun: bool, expected: list[list[int]]
 ) -> None:
     assert needed(BEFORE, SENT, reason=reason, begun=begun) == expected
+    assert needed(BEFORE, Ledger(), reason=Reason.HELD_BY_BUDGET) == [[], []], "nothing is in flight that may end that"
 
 
 def test_groups_that_hold_need_none() -> None:
     evenly = cluster(NODES, [web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(6)])
     assert needed(evenly, Ledger()) == [[0], [0]]
-    assert needed(cluster(NODES, []), Ledger()) == [[], []], "its last pod is gone"
+    for others in ([], [web("web-6", "a1", labels=Map(app="api"))]):
+        assert needed(cluster(NODES, others), Ledger()) == [[], []], "no pod counts any more"
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,28 @@ def test_an_eviction_counts_once_for_a_selector_and_one_that_contains_it(
         for app, count in enumerate(per_app)
         for number in range(count)
     ]
+    assert needed_later(pods) == [expected] * 2
+
+
+def test_groups_in_other_namespaces_or_with_only_some_pods_in_common_need_evictions_of_their_own() -> None:
+    assert needed_later([web(f"web-{number}", "a1", namespace=f"n-{number % 2}") for number in range(12)]) == [8] * 2
+    of_tier = spec(constraint(selector=Map(tier="x")))
+    pods = [
+        pod(f"{app}-{tier}-{number}", "a1", of, labels=Map(app=app, tier=tier))
+        for app, tier, of in (("web", "x", SPEC), ("web", "y", SPEC), ("api", "x", of_tier))
+        for number in range(3)
+    ]
+    assert needed_later(pods) == [8] * 2, "4 of each"
+
+
+def needed_later(pods: list[Pod]) -> list[int]:
+    """Return how many evictions all groups of these pods need later, in both orders."""
     observed = observation(cluster(NODES, pods), history=History(NOW.timestamp))
     blocked = [
         BlockedGroup(group=key, policy="default", reason=Reason.QUIET_PERIOD, message="")
         for key in observed.spread.groups
     ]
-    for order in (blocked, blocked[::-1]):
-        assert sum(each.evictions for each in later_moves(order, observed)) == expected
+    return [sum(each.evictions for each in later_moves(order, observed)) for order in (blocked, blocked[::-1])]
 
 
 def _own_and_shared(app: str) -> PodSpec:

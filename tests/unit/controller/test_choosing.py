@@ -19,8 +19,9 @@ from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move, Plan
 from tests.eviction_moves import SPEC, move
+from tests.spreads import spread_of
 from tests.unit.controller.observations import observation
-from tests.worlds import NOW, cluster, pod
+from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
 PODS = [pod(name, "node-1", SPEC, namespace=namespace) for name, namespace in (("a", "shop"), ("b", "shop"))]
@@ -84,31 +85,35 @@ def test_a_move_that_was_held_just_now_or_whose_policy_is_closed_waits(*, is_clo
     assert [each.held for each in paced.held] == [held]
 
 
-WHY = ("DryRun", "a later wave", "failures", "held just now", "limits.inFlight", "no lane")
 SHOWN = {
     "DryRun": Reason.DRY_RUN,
     "a later wave": Reason.REPLACEMENT_WOULD_WAIT,
     "failures": Reason.PAUSED,
     "held just now": Reason.API_UNAVAILABLE,
     "limits.inFlight": Reason.LIMIT_REACHED,
+    "limits.perHourPerGroup": Reason.LIMIT_REACHED,
     "no lane": Reason.IN_MOTION,
 }
+WHY = tuple(SHOWN)
+SPREAD = spread_of(cluster([node("node-1", "a")], pods({"node-1": 2}, spec(constraint()))))
 
 
 @pytest.mark.parametrize("first", range(len(WHY) + 1))
 def test_the_first_of_several_reasons_why_a_move_waits_is_shown(first: int) -> None:
-    holding = WHY[first:]
-    limits = Limits(in_flight=1 if "limits.inFlight" in holding else 9, in_flight_per_workload=9, in_flight_per_node=9)
+    holding, planned = WHY[first:], msgspec.structs.replace(SECOND, groups=tuple(SPREAD.groups))
+    in_flight, per_group = 1 if "limits.inFlight" in holding else 9, 0 if "limits.perHourPerGroup" in holding else 1
+    limits = Limits(in_flight=in_flight, per_hour_per_group=per_group, in_flight_per_workload=9, in_flight_per_node=9)
     policy = msgspec.structs.replace(POLICY, spec=ClusterPolicySpec(mode="Enforce", limits=limits))
     history = History(NOW.timestamp)
     for name in "xyz" if "failures" in holding else "":
         workload = WorkloadName("Deployment", "shop", name)
         history.breakers = history.breakers.failed("default", workload, 3, NOW.timestamp())
-    wave = msgspec.structs.replace(SECOND, wave=1, waits=Held(Reason.REPLACEMENT_WOULD_WAIT, ""))
+    wave = msgspec.structs.replace(planned, wave=1, waits=Held(Reason.REPLACEMENT_WOULD_WAIT, ""))
     paced = choose(
-        Plan(moves=(wave if "a later wave" in holding else SECOND,)),
+        Plan(moves=(wave if "a later wave" in holding else planned,)),
         observation(
             SNAPSHOT,
+            spread=SPREAD,
             policies=Map(default=policy),
             limiters=(Limiter.of(policy),),
             history=history,
@@ -119,4 +124,4 @@ def test_the_first_of_several_reasons_why_a_move_waits_is_shown(first: int) -> N
         room=lambda _: 0 if "no lane" in holding else 1,
     )
     assert [each.held.reason for each in paced.held] == [SHOWN[each] for each in holding[:1]]
-    assert paced.now == (() if holding else (SECOND,))
+    assert paced.now == (() if holding else (planned,))

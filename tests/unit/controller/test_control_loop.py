@@ -21,9 +21,10 @@ from respread.cluster.objects import Namespace
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
-from respread.controller.follow_up import OWED_SECONDS
+from respread.controller.follow_up import OWED_SECONDS, FollowUp
 from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
 from respread.controller.scheduler_model import SchedulerModel, ServerVersion
 from respread.controller.waking import (
@@ -34,7 +35,8 @@ from respread.controller.waking import (
     Waiting,
     heartbeat_of_loop,
 )
-from respread.holds.backoff import PAUSE
+from respread.handlers.informer import ChangeSignal
+from respread.holds.backoff import PAUSE, BackOffs
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.events import Event
 from respread.kube.requests import NoResponseError, Response
@@ -239,23 +241,24 @@ async def test_a_leader_that_can_t_read_the_statuses_evicts_and_writes_nothing()
     assert len(loop.requests.written) == 1
 
 
-def test_counters_of_a_deleted_policy_are_dropped() -> None:
+def test_counters_of_a_deleted_policy_namespace_or_group_are_dropped() -> None:
     loop = Loop()
     loop.set_policies(policy("one"), policy("two"), version=200)
     asyncio.run(loop.loop.reconcile())
     for name in ("one", "two"):
         loop.parts.metrics.count(OUTCOMES, policy=name, outcome="Improved")
         loop.journal.history.count(Counting(name, (name,), ()))
+        loop.journal.history.serve(name)
+    loop.journal.history.back_offs = BackOffs().failed("gone", "", loop.wall_clock() - 3600)
+    loop.parts.informers.state.replace("namespaces", [Namespace(name="two")])
     loop.set_policies(policy("two"), version=300)
     asyncio.run(loop.loop.reconcile())
-    counted = [
-        loop.parts.registry.get_sample_value(
-            "respread_eviction_outcomes_total", {"policy_namespace": "", "policy": name, "outcome": "Improved"}
-        )
-        for name in ("one", "two")
-    ]
-    assert counted == [None, 1]
-    assert set(loop.journal.history.history.minutes) == {"two"}
+    improved = {"policy_namespace": "", "outcome": "Improved"}
+    for name, counted in (("one", None), ("two", 1)):
+        found = loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", {"policy": name, **improved})
+        assert found == counted
+    assert set(loop.journal.history.history.minutes) == set(loop.journal.history.standings.served) == {"two"}
+    assert loop.journal.history.back_offs == BackOffs()
 
 
 async def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +317,27 @@ def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
     monkeypatch.setattr(Waiting, "pause", pause)
     asyncio.run(loop.loop.run())
     assert found == [gathered] * 2
+
+
+@pytest.mark.virtual_time
+async def test_a_wait_ends_at_its_time_with_a_change_or_a_stop_and_the_heart_beats_meanwhile() -> None:
+    loop = asyncio.get_running_loop()
+    changes, heartbeat = ChangeSignal(loop.time), heartbeat_of_loop(loop.time)
+    waiting = Waiting(changes, heartbeat, loop.time)
+
+    async def waited(seconds: float) -> float:
+        started = loop.time()
+        await waiting.until(started + seconds)
+        return round(loop.time() - started, 3)
+
+    assert await waited(0.5) == 0.55
+    loop.call_later(25, changes.notify, "pods")
+    assert await waited(60) == 25.05
+    assert heartbeat.age_seconds == pytest.approx(5.05)
+    waiting.succeeded(computed_seconds=7)
+    assert await waited(0.5) == 5.5, "changes are not gathered for longer"
+    loop.call_later(1, waiting.stop)
+    assert await waited(60) == 1
 
 
 async def test_time_without_the_cpu_is_not_computing_time() -> None:
@@ -402,11 +426,12 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
 @pytest.mark.parametrize(("leads", "counted"), [(True, 1), (False, None)])
 def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counted: int | None) -> None:
     loop = Loop()
-    loop.set_policies(policy("default"), version=200)
+    patient = {"mode": "Enforce", "eviction": {"readyTimeout": "99s"}}
+    loop.set_policies({**policy("default"), "spec": patient}, version=200)
     asyncio.run(loop.loop.reconcile())
     send(loop.journal, move("gone"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.journal.ledger) == 1
+    assert (len(loop.journal.ledger), loop.journal.ledger.ready_seconds) == (1, Map(default=99))
     loop.leads = leads
     loop.seconds += STEP_SECONDS
     asyncio.run(loop.loop.reconcile())
@@ -433,6 +458,26 @@ async def test_only_the_leader_asks_again_for_an_eviction_that_is_owed_and_not_w
     await loop.loop.reconcile()
     await asyncio.sleep(0.1)
     assert (loop.requests.lists > before) is (leads and not is_stale)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_moves_are_followed_until_a_stop_and_only_the_leader_finds_out_and_tells_what_became_of_them(
+    monkeypatch: pytest.MonkeyPatch, *, leads: bool
+) -> None:
+    asked, told = list[str](), list[Any]()
+    for name in ("look_after", "find_out"):
+        monkeypatch.setattr(FollowUp, name, lambda *_, name=name: asked.append(name))
+    monkeypatch.setattr(History, "follow_trials", lambda _, policies, _snapshot: policies.values())
+    monkeypatch.setattr(PreventionLoop, "observe", lambda _, *given: told.append(given))
+    loop = Loop()
+    loop.set_policies(policy("one"), version=200)
+    loop.leads = leads
+    await loop.loop.reconcile()
+    assert [each.reason for each in loop.events] == ["EvictionsResumed"] * leads
+    loop.loop.stop()
+    await loop.loop.run()
+    assert asked == (["look_after", "find_out"] if leads else ["look_after"])
+    assert len(told) == 1 + leads, "pod deletion costs depend on the same"
 
 
 async def test_each_plan_reaches_the_room_loop_and_ends_the_lag_of_what_it_has_seen() -> None:
@@ -467,7 +512,7 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     assert shown() == 1
     (said,) = [each for each in loop.requests.written[-1][1]["conditions"] if each["type"] == "Paused"]
     assert said["status"] == "True"
-    assert all(name in said["message"] for name in failed)
+    assert all(words in said["message"] for words in (*failed, "nothing is evicted"))
     assert loop.requests.recorded[-1]["failuresInARow"]["workloads"] == failed
     loop.leads = False
     assert shown() == 0
@@ -583,6 +628,7 @@ async def test_nothing_is_evicted_on_a_stale_watch_or_in_dry_run(caplog: pytest.
     assert cluster.acting.journal.ledger.chosen == ()
     (violation,), pace = cluster.written[-1]["violations"], cluster.written[-1]["pace"]
     assert (violation["reason"], violation["plannedMoves"], pace["evictionsLeft"]) == ("ApiUnavailable", 1, 1)
+    assert cluster.written[-1]["blocked"] == [{"reason": "ApiUnavailable", "groups": 0, "pods": 1}]
     assert "nothing was heard of nodes" in violation["message"]
     before = len(cluster.written)
     now[0] += 60

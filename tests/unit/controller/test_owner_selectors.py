@@ -31,8 +31,6 @@ from tests.worlds import cluster
 
 pytestmark = pytest.mark.virtual_time
 
-PATHS = {"/apis/apps/v1": ("ReplicaSet", "StatefulSet"), "/api/v1": ("ReplicationController",)}
-
 
 def owner(name: str, kind: str = "ReplicaSet", uid: str = "") -> SelectingOwner:
     return SelectingOwner(f"{kind.lower()}s", kind, ObjectKey("shop", name), uid or f"uid-{name}")
@@ -135,6 +133,7 @@ async def test_every_kind_is_read_from_its_path(kind: str, resource: str, path: 
         await asyncio.sleep(1)
         assert setup.server.asked == [path]
         assert selects(setup.known(resource)["web"]) == plain
+        assert setup.known() == {}, "it is no ReplicaSet"
 
 
 async def test_thousands_of_owners_are_read_a_few_at_a_time_and_reported_meanwhile() -> None:
@@ -239,6 +238,10 @@ async def test_after_a_server_error_no_owner_is_read_for_a_while(
         setup.server.silent, setup.server.refusals = False, {}
         await asyncio.sleep(60)
         assert len(setup.known()) == len(names)
+        setup.server.silent = True
+        setup.reader.want([owner("new")])
+        await asyncio.sleep(1)
+        assert caplog.text.count("selector could not be read") == 2, "others could be read in between"
 
 
 # The version
@@ -252,6 +255,7 @@ async def test_the_version_is_requested_until_it_is_known_and_then_followed(capl
     await setup.parts.informers.changes.wait()
     assert version.asked
     assert version.version == ""
+    assert "the answer was 404" in caplog.text
     assert {len(each) for each in re.findall(r"'wait_seconds': ([\d.]+)", caplog.text)} == {len("0.5")}
     setup.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
     await asyncio.sleep(5)
@@ -260,6 +264,11 @@ async def test_the_version_is_requested_until_it_is_known_and_then_followed(capl
     await asyncio.sleep(600)  # within 10 minutes
     assert version.version == "v1.37.0"
     assert setup.parts.informers.changes.take() == {"version"}
+    await asyncio.sleep(600)
+    del setup.server.objects["/version"]
+    await asyncio.sleep(600)
+    assert (version.version, setup.parts.informers.changes.take()) == ("v1.37.0", frozenset())
+    assert setup.server.asked.count("/version") < 20
     asking.cancel()
     await asyncio.wait([asking])
 

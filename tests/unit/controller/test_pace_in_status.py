@@ -92,10 +92,12 @@ async def test_metrics_say_the_same_and_that_limits_are_used() -> None:
         remaining = metric("respread_remaining_seconds", bound_by="inFlightPerWorkload")
         assert remaining is not None
         assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
-        assert metric("respread_limits_used_ratio") == 1.0
+        assert (metric("respread_limits_used_ratio"), metric("respread_evictions_in_flight")) == (1.0, 4)
         await asyncio.sleep(600)
         assert metric("respread_remaining_seconds", bound_by="") == 0.0
         assert metric("respread_limits_used_ratio") is None
+        shown = [metric(f"respread_{name}") for name in ("rebalance_duration_seconds_count", "evictions_in_flight")]
+        assert shown == [1, 0]
 
 
 def test_evictions_of_a_group_that_backs_off_are_left() -> None:

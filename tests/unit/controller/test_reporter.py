@@ -66,7 +66,8 @@ def reconciled_with(loose: int) -> Reconciled:
     of = spec(constraint(ZONE, min_domains=3))
     placed = [*pods({"a1": 1, "b1": 1}, of), pod("web-new", "", of)]
     for number in range(loose):
-        placed += pods({"a1": 2}, spec(constraint(ZONE, max_skew=5)), namespace=f"team-{number:02}")
+        placed += pods({"a1": 2}, spec(constraint(HOSTNAME, max_skew=5)), namespace=f"team-{number:02}")
+    placed += pods({"a1": 1, "b1": 1}, spec(constraint()), namespace="well")
     world, policy = cluster([node("a1", "a"), node("b1", "b")], placed), default_policy()
     return reconciled_of(world, policy, findings=Auditor().update(world, spread_of(world)))
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from immutables import Map
 
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
@@ -160,7 +161,8 @@ async def test_all_is_planned_again_before_more_is_evicted_when_a_replacement_im
         assert cluster.plans > other_plans[0]
 
 
-SPEC = spec(constraint())
+ANY_APP = LabelSelector(match_expressions=(LabelSelectorRequirement("app", "Exists"),))
+SPEC = spec(constraint(), constraint(selector=ANY_APP))
 SETTING = PolicySetting((Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec()),))
 NODES = [node("node-a", "a"), node("node-a2", "a"), node("node-b", "b"), node("node-c", "c")]
 REPLACEMENT = pod("web-new", "node-b", SPEC, creation_timestamp=NOW)
@@ -205,7 +207,9 @@ class GoingOn:
 def test_the_rest_of_a_plan_is_what_is_not_begun_while_all_is_as_expected() -> None:
     going_on = GoingOn()
     assert len(going_on.left) == 3
-    assert going_on.rest_at(going_on.observed()) == going_on.left, "its replacement is Ready"
+    now = going_on.observed()
+    assert going_on.rest_at(now) == going_on.left, "its replacement is Ready"
+    assert [going_on.rest.uses_all_places(going_on.plan.moves[1:end], now) for end in (1, 2, 3)] == [False, True, True]
     for fields in ({"node_name": ""}, {"ready": False}, {"labels": Map({"app": "web", ZONE: "b"})}):
         coming = GoingOn(replacement=msgspec.structs.replace(REPLACEMENT, **fields))
         assert coming.rest_at(coming.observed()) == coming.left
@@ -238,6 +242,10 @@ def test_another_plan_is_due_if_a_replacement_is_gone_or_another_one() -> None:
     assert seen.rest_at(now) == seen.left
     for snapshot in (gone, with_pods(going_on.snapshot, other)):
         assert seen.rest_at(msgspec.structs.replace(now, snapshot=snapshot)) is None
+    coming = GoingOn(replacement=msgspec.structs.replace(REPLACEMENT, ready=False))
+    coming.rest = coming.rest._replace(observation=coming.observed())
+    again = coming.observed(with_pods(coming.snapshot, msgspec.structs.replace(other, ready=False)))
+    assert coming.rest_at(again) is None, "somebody has deleted the first, and its successor counts for the move"
 
 
 @pytest.mark.parametrize("replacement", [None, msgspec.structs.replace(REPLACEMENT, node_name="", ready=False)])
@@ -249,13 +257,14 @@ def test_another_plan_is_due_if_a_replacement_is_late(replacement: Pod | None) -
 
 def test_another_plan_is_due_in_another_term_with_other_policies_and_for_groups_that_are_gone_or_on_hold() -> None:
     going_on = GoingOn()
-    now, (group,) = going_on.observed(), going_on.plan.moves[1].groups
+    now, groups = going_on.observed(), going_on.plan.moves[1].groups
     assert going_on.rest_at(msgspec.structs.replace(now, term=2)) is None
     assert going_on.rest_at(msgspec.structs.replace(now, setting=PolicySetting(SETTING.policies))) is None
     bereft = GoingOn(replacement=None)
     seen = bereft.observed()
-    without = msgspec.structs.replace(seen.spread, groups=Map(seen.spread.groups).delete(group))
+    without = msgspec.structs.replace(seen.spread, groups=Map(seen.spread.groups).delete(groups[0]))
     assert bereft.rest_at(msgspec.structs.replace(seen, spread=without)) is None
     held = Held(Reason.QUIET_PERIOD, "it changed")
-    assert going_on.rest_at(now, lambda key, policy: held if (key, policy) == (group, "default") else None) is None
-    assert going_on.rest_at(now, lambda key, policy: held if (key, policy) != (group, "default") else None) is not None
+    assert going_on.rest_at(now, lambda key, policy: held if (key, policy) == (groups[1], "default") else None) is None
+    ours = {(key, "default") for key in groups}
+    assert going_on.rest_at(now, lambda *of: None if of in ours else held) is not None

@@ -134,7 +134,9 @@ async def test_a_status_that_differs_is_written_at_most_every_few_seconds_or_at_
         assert writing.written == [1, 2]
         writing.seconds += 1
         assert await writing.write((ALL, evicted(3))) == 160 + LEAST_INTERVAL_SECONDS
+        assert [writing.writer.any_due(each, 161) for each in ([ALL], [ALL, OWN])] == [False, True]
         writing.seconds += LEAST_INTERVAL_SECONDS - 1
+        assert writing.writer.any_due([ALL], writing.seconds)
         assert await writing.write((ALL, evicted(4))) == inf
         writing.writer.hurry(["all"])
         await writing.write((ALL, evicted(5)))
@@ -225,24 +227,8 @@ async def test_only_a_few_statuses_are_written_at_a_time() -> None:
     assert 2 <= at_once[1] <= 8
 
 
-async def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten() -> None:
-    async with serving() as writing:
-        writing.remembered = {"all": counted(2)}
-        first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
-        await asyncio.sleep(0)  # both callers wait
-        assert await first == await second == {"all"}
-        assert writing.recorded == [2]
-        asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
-        await asyncio.sleep(0)
-        writing.seconds += LEAST_INTERVAL_SECONDS
-        await writing.write((ALL, evicted(3)))
-        assert await asking == {"all"}
-        assert (writing.recorded, writing.written) == ([2], [3])
-        assert writing.writer.known(ALL, NONE) == evicted(3)
-
-
 @pytest.mark.parametrize(("took_seconds", "gathered_seconds"), [(0.15, 0.15 * GATHER_SHARE), (9, MOST_GATHER_SECONDS)])
-async def test_slow_writes_gather_more_changes_for_the_next_one(took_seconds: float, gathered_seconds: float) -> None:
+async def test_slow_writes_gather_more_for_the_next_shared_one(took_seconds: float, gathered_seconds: float) -> None:
     here = list[Writing]()
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -262,7 +248,7 @@ async def test_slow_writes_gather_more_changes_for_the_next_one(took_seconds: fl
         assert writing.recorded == [1, 2]
 
 
-async def test_a_due_status_is_written_with_the_next_record_without_waiting() -> None:
+async def test_a_due_status_is_written_with_the_next_record_without_waiting_and_not_overwritten() -> None:
     async with serving() as writing:
         asking = asyncio.create_task(writing.ensure((ALL, counted(1))))
         await asyncio.sleep(0)
@@ -273,7 +259,9 @@ async def test_a_due_status_is_written_with_the_next_record_without_waiting() ->
         assert (writing.recorded, writing.written) == ([1], [2])
         writing.seconds += LEAST_INTERVAL_SECONDS
         await writing.write((ALL, evicted(2)))
-        assert writing.written == [2]
+        assert await writing.writer.ensure([(ALL, NONE)]) == {"all"}
+        assert (writing.recorded, writing.written) == ([1], [2])
+        assert writing.writer.known(ALL, NONE) == evicted(2)
 
 
 async def test_a_status_whose_write_failed_is_written_again() -> None:

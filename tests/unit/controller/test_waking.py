@@ -33,16 +33,9 @@ def look(
         BlockedGroup(group=group(str(number)), policy="default", reason=reason, message="")
         for number, reason in enumerate(reasons)
     )
-    return (
-        next_plan(
-            Plan(blocked=blocked, changes_at=changes_at),
-            [HeldMove(move("a"), Held(reason, "")) for reason in held],
-            moment=ClockReading(NOW, EPOCH.timestamp()),
-            others=others,
-            full=full,
-        )
-        - NOW
-    )
+    plan, moment = Plan(blocked=blocked, changes_at=changes_at), ClockReading(NOW, EPOCH.timestamp())
+    waiting = [HeldMove(move("a"), Held(reason, "")) for reason in held]
+    return next_plan(plan, waiting, moment=moment, others=others, full=full) - NOW
 
 
 def test_the_loop_plans_at_due_times_but_never_in_the_past_and_at_least_once_a_minute() -> None:
@@ -85,8 +78,10 @@ def test_a_plan_waits_for_moves_to_end_and_longer_while_no_limit_lets_another_po
     assert planned(5).due_at(pods(5)) == NOW + PROGRESS_SECONDS
     assert planned(5, due=NOW + 0.1).due_at(pods(5)) == NOW + 0.1
     assert planned(50).due_at(pods(46)) == NOW + ENDED_SECONDS < NOW + PROGRESS_SECONDS
-    assert planned(5, full=True).due_at(pods(5)) == NOW + FULL_SECONDS
+    assert planned(5, full=True).due_at(pods(5)) == NOW + FULL_SECONDS > NOW + PROGRESS_SECONDS
     assert planned(50, full=True).due_at(pods(49)) == NOW + ENDED_SECONDS
+    for replanning, seconds in ((planned(5), FULL_SECONDS), (planned(5, due=NOW + 1), 1)):
+        assert [replanning.may_go_on(NOW + each) for each in (seconds - 0.1, seconds)] == [True, False]
 
 
 @pytest.mark.parametrize(("in_flight", "left", "added"), [(0, 0, 0), (1, 0, 0), (5, 4, 0), (50, 45, 0), (5, 4, 9)])
