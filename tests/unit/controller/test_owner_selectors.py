@@ -283,7 +283,10 @@ async def test_owners_are_read_only_in_namespaces_of_a_policy() -> None:
         assert not model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
         await asyncio.sleep(1)
         assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
+        model.plan_depends_on(frozenset({owner("api")}))
+        await asyncio.sleep(1)
         assert model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
+        assert set(setup.known()) == {"web", "api"}, "those of pods that were planned for are read at once"
 
 
 def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> None:
