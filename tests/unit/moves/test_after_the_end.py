@@ -87,6 +87,7 @@ def test_a_refused_move_that_counts_for_nothing_leaves_nothing_behind() -> None:
     """Such as one of a record that is older than the hour that limits count."""
     assert SENT.answered(MOVE, False, 96) == SENT.without(MOVE)
     assert SENT.answered(MOVE, False, 96).of(MOVE) is None
+    assert SENT.forgotten(MOVE) is SENT, "what was sent stays, and what has not changed is written to no record again"
 
 
 def test_a_pod_that_another_client_deletes_is_not_ours() -> None:
