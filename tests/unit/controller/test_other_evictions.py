@@ -294,7 +294,7 @@ async def names_found(requests: Events, pods: int = 1) -> list[tuple[WorkloadNam
     ("events", "expected"),
     [
         ((SCHEDULER, KUBELET, DESCHEDULER), "sigs.k8s.io.descheduler"),
-        (({**UPDATER, "reportingController": "x" * 100_000}, DESCHEDULER), "sigs.k8s.io.descheduler"),
+        (({**UPDATER, "reportingController": "x" * 129}, DESCHEDULER), "sigs.k8s.io.descheduler"),
         (({**UPDATER, "reportingController": "red\x1b[31m"}, DESCHEDULER), "sigs.k8s.io.descheduler"),
         ((UPDATER,), "vpa-updater"),
         ((SCHEDULER, KUBELET, OURS), None),
