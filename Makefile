@@ -78,7 +78,7 @@ demo-picture: setup ## Draw the README's picture again: the demo's output on a t
 # A control plane then takes less of the processor than by default, and a few hundred MiB more.
 test test-operation test-all: export GOGC = 400
 
-# What is rarely broken by a change in one package, and takes a third of the time of all tests.
+# What is rarely broken by a change in one package, and takes a fifth of the time of all tests.
 OPERATION = tests/faults tests/integration/project
 
 test: setup $(COMPILED) ## The tests, with those against the real control plane, but without test-operation's and the long ones (T=planning: those in folders of that name).

@@ -227,8 +227,24 @@ async def test_only_a_few_statuses_are_written_at_a_time() -> None:
     assert 2 <= at_once[1] <= 8
 
 
+async def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten() -> None:
+    async with serving() as writing:
+        writing.remembered = {"all": counted(2)}
+        first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
+        await asyncio.sleep(0)  # both callers wait
+        assert await first == await second == {"all"}
+        assert writing.recorded == [2]
+        asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+        await asyncio.sleep(0)
+        writing.seconds += LEAST_INTERVAL_SECONDS
+        await writing.write((ALL, evicted(3)))
+        assert await asking == {"all"}
+        assert (writing.recorded, writing.written) == ([2], [3])
+        assert writing.writer.known(ALL, NONE) == evicted(3)
+
+
 @pytest.mark.parametrize(("took_seconds", "gathered_seconds"), [(0.15, 0.15 * GATHER_SHARE), (9, MOST_GATHER_SECONDS)])
-async def test_slow_writes_gather_more_for_the_next_shared_one(took_seconds: float, gathered_seconds: float) -> None:
+async def test_slow_writes_gather_more_changes_for_the_next_one(took_seconds: float, gathered_seconds: float) -> None:
     here = list[Writing]()
 
     async def slowly(_: web.Request) -> web.StreamResponse:

@@ -128,6 +128,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         "affinity of pods for whose only zone another has to come": Case(
             spec(constraint(min_domains=2), pod_affinity=NEAR), {"a1": 1}, waiting=1, nodes=[node("a1", "a", **CORDON)]
         ),
+        "affinity of pods that are in several zones": Case(spec(constraint(), pod_affinity=NEAR)),
         "affinity of pods that are in two zones": Case(spec(constraint(), pod_affinity=NEAR), {"a1": 3, "b1": 3}),
         **{
             f"a soft constraint beside {name}": Case(spec(constraint(**SOFT), *others))
@@ -148,7 +149,8 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint("rack"), constraint()), **{**UNEVEN, "nodes": IN_RACKS, "waiting": 15}
         ),
         "nodes of zones of which there are too few": Case(spec(constraint(HOSTNAME), constraint(min_domains=4))),
-        "a DaemonSet, whose pods have their node": Case(spec(constraint("rack"), pinned_to_node=True)),
+        "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True)),
+        "a DaemonSet with a key that no node has": Case(spec(constraint("rack"), pinned_to_node=True)),
     },
     AuditRule.UNKNOWN_TOPOLOGY_KEY: {
         "a key that no node has": Case(RACKS, {}, waiting=6, words="no node has the label rack"),
@@ -343,7 +345,10 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             patch=("nodeTaintsPolicy", "Honor"),
         ),
         "a cordoned zone before a rollout": Case(
-            spec(constraint(min_domains=2)), nodes=zones(**CORDON), when="NextRollout", words="Honor, or make them take"
+            spec(constraint(min_domains=2)),
+            nodes=zones(**CORDON),
+            when="NextRollout",
+            words="Honor, or make them take pods",
         ),
         "a node of the control plane": Case(
             spec(constraint(HOSTNAME)),
