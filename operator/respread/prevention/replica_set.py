@@ -232,8 +232,7 @@ def violation(layout: Layout, deletion_order: Iterable[int]) -> int:
         for tally, domain, constraint in zip(tallies, layout.places[pod], layout.constraints, strict=True):
             if domain != OUTSIDE:
                 tally.change(domain, -1)
-            if tally.excess:
-                total += tally.excess * constraint.weight
+            total += tally.excess * constraint.weight
     return total
 
 

@@ -1,6 +1,7 @@
 """The best order of deletion: the greedy one if it is proven optimal, else the best of several followed at once.
 
-The greedy order deletes at each step the pod whose deletion violates least and levels most. For one constraint, and for
+The greedy order deletes at each step the pod whose deletion violates least and levels most. One outside of all domains
+counts there as one above the limit: a pod of a less full domain may have to be replaced by an eviction. For one or more
 constraints whose domains are nested (zone, rack, hostname), it is optimal at every number of remaining pods. If domains
 cross, it nearly always is. `Candidates` finds that pod, or the best one to bring back, without examining every pod.
 
@@ -119,16 +120,17 @@ class Candidates:
             added = filled = 0
             for at, (tally, weight, on_level) in self._coarse:
                 domain = region.coarse[at]
+                count = tally.limit + 1
                 if domain != OUTSIDE:
                     count = tally.counts[domain]
                     added += effect(tally, count) * weight
-                    filled += count * on_level
+                filled += count * on_level
             for count, heap in list(region.by_count.items()):
                 top = _top(heap, count, finest)
                 if top is None:
                     del region.by_count[count]
                     continue
-                score = added, fullness * filled
+                score = added, fullness * (filled + (finest.limit + 1) * finest_level)
                 if count != OUTSIDE:
                     score = (added + effect(finest, count) * finest_weight, fullness * (filled + count * finest_level))
                 if best is None or (score, top[0]) < best[:2]:
@@ -139,10 +141,11 @@ class Candidates:
         """Return the score of a pod in a place, whether or not it is among these."""
         added = filled = 0
         for (tally, weight, on_level), domain in zip(self._weighted, place, strict=True):
+            count = tally.limit + 1
             if domain != OUTSIDE:
                 count = tally.counts[domain]
                 added += effect(tally, count) * weight
-                filled += count * on_level
+            filled += count * on_level
         return added, fullness * filled
 
     def take(self, place: Place) -> None:
@@ -204,8 +207,7 @@ def greedy_order(layout: Layout) -> DeletionOrder:
                 tally.change(domain, -1)
         candidates.moved(place)
         for tally, weight in weighted:
-            if tally.excess:
-                total += tally.excess * weight
+            total += tally.excess * weight
     return DeletionOrder(order, total)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.prevention.ranks import LEAST_COST, STEP, NoRoomError, assign_costs
-from respread.prevention.replica_set import Constraint, Layout
-from respread.prevention.search import best_order
+from respread.prevention.replica_set import OUTSIDE, Constraint, Layout
+from respread.prevention.search import best_order, insert
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,17 @@ def test_few_costs_change_and_they_share_gaps_evenly(
 def test_domains_that_cross_are_ordered_without_a_violation_where_the_next_best_pod_each_time_causes_one() -> None:
     rule = Constraint(hard=True, max_skew=1, counts=(0, 0, 0))
     assert best_order(Layout((rule, rule), ((0, 2), (0, 0), (2, 2), (1, 0), (2, 1)))).violation == 0
+
+
+def test_a_pod_outside_of_all_domains_is_deleted_before_one_of_a_domain_that_is_not_too_full() -> None:
+    """Without the pod of the domain, another eviction would be needed to restore the constraint."""
+    rule = Constraint(hard=False, max_skew=1, counts=(0,), elsewhere=((3, 1), (0, 1)))
+    layout = Layout((rule,), ((0,), (OUTSIDE,)))
+    assert best_order(layout).pods == insert(layout, [], [0, 1]).pods == [1, 0]
+    # The other keys of the pods are equal: the finest is the one with most domains.
+    hostname = Constraint(hard=False, max_skew=1, counts=(0, 0), elsewhere=((0, 8),))
+    layout = Layout((rule, hostname), ((0, 0), (OUTSIDE, 1)))
+    assert best_order(layout).pods == insert(layout, [1], [0]).pods == [1, 0]
 
 
 def test_too_little_room_is_an_error() -> None:
