@@ -176,11 +176,10 @@ class PreventionLoop:
             term.prevention.answered(patch, Answered(_NOT_OURS), self._clock())
 
     async def _ask(self, patch: Patch, term: _CostTerm) -> None:
-        pod = patch.pod
         answer = None
         if term.still_wants(patch):
             answer = await self._costs.set(
-                pod,
+                patch.pod,
                 patch.cost,
                 known=patch.before,
                 replacing=patch.replacing,
@@ -188,62 +187,56 @@ class PreventionLoop:
                 may_send=lambda: self._term is term and self._leading.leads() and not self._loop.stopping,
                 time_left=self._leading.exclusive_seconds,
             )
-        now = self._clock()
-        if answer is None:
-            term.prevention.answered(patch, None, now)
-            return
-        if answer.result is not PatchResult.NOT_PERMITTED:
+        if answer is not None and answer.result is not PatchResult.NOT_PERMITTED:
             self._metrics.count(PREVENTION_PATCHES, policy=patch.policy, result=answer.result)
-        self._take(patch, answer, term, now)
+        self._take(patch, answer, term)
 
     async def _clear_up(self, patch: Patch, term: _CostTerm) -> None:
         """Find out whether a patch was applied. Until then nothing else is decided about its pod."""
         answer = await self._costs.read(patch.pod, patch.before) if term.still_wants(patch) else None
-        now = self._clock()
-        if answer is None:  # It was not applied, or does not matter any more.
-            term.prevention.answered(patch, None, now)
-        elif answer.result in _CERTAIN | {PatchResult.FORBIDDEN, PatchResult.NOT_PERMITTED}:
-            self._take(patch, answer, term, now)
-        else:
-            self._take(patch, msgspec.structs.replace(answer, result=PatchResult.SERVER_ERROR), term, now)
+        if answer is not None and answer.result not in _CERTAIN | {PatchResult.FORBIDDEN, PatchResult.NOT_PERMITTED}:
+            answer = msgspec.structs.replace(answer, result=PatchResult.SERVER_ERROR)
+        self._take(patch, answer, term)
 
-    def _take(self, patch: Patch, answer: PatchAnswer, term: _CostTerm, now: float) -> None:
-        made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
+    def _take(self, patch: Patch, answer: PatchAnswer | None, term: _CostTerm) -> None:
+        """Process an answer; None if the patch was not applied, or does not matter any more."""
+        now = self._clock()
+        if answer is None:
+            term.prevention.answered(patch, None, now)
+        elif answer.result in {PatchResult.UNKNOWN, PatchResult.SERVER_ERROR}:
+            until = now + UNKNOWN_SECONDS if answer.result is PatchResult.UNKNOWN else now
+            term.unclear(patch, until)
+            self._unknown_until = max(self._unknown_until, until)
+            if term is not self._term:
+                self._paused_until = max(self._paused_until, until)
+            self._pause(patch, answer, now)
+        else:
+            term.prevention.answered(patch, self._known(patch, answer, term, now), now)
+
+    def _known(self, patch: Patch, answer: PatchAnswer, term: _CostTerm, now: float) -> Answered | None:
         match answer.result:
             case PatchResult.APPLIED:
                 self._retry.succeeded()
                 term.made[patch.purpose] += 1
-                term.prevention.answered(patch, Answered(made, written=made is not None), now)
-                return
+                made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
+                return Answered(made, written=made is not None)
             case PatchResult.ALREADY:
-                term.prevention.answered(patch, Answered(answer.cost), now)
-                return
+                return Answered(answer.cost)
             case PatchResult.FOREIGN | PatchResult.GONE:
-                cost = _NOT_OURS if answer.cost is None else answer.cost
-                term.prevention.answered(patch, Answered(cost), now)
-                return
+                return Answered(_NOT_OURS if answer.cost is None else answer.cost)
             case PatchResult.INVALID:
                 _log.error("A pod deletion cost was refused", pod=str(patch.pod.key), error=answer.message)
-                term.prevention.answered(patch, Answered(_NOT_OURS), now)
-                return
+                return Answered(_NOT_OURS)
             case PatchResult.NOT_PERMITTED:
                 term.prevention.rest(patch.pod.namespace, now + NOT_PERMITTED_SECONDS)
-                term.prevention.answered(patch, None, now)
-                return
             case PatchResult.FORBIDDEN:
                 _log.warning("A pod deletion cost was forbidden", pod=str(patch.pod.key), error=answer.message)
                 term.prevention.rest(patch.pod.namespace, now + FORBIDDEN_SECONDS)
-                term.prevention.answered(patch, None, now)
-                return
-            case PatchResult.UNKNOWN:
-                term.unclear(patch, now + UNKNOWN_SECONDS)
-                self._unknown_until = now + UNKNOWN_SECONDS
-                if term is not self._term:
-                    self._paused_until = max(self._paused_until, self._unknown_until)
-            case PatchResult.SERVER_ERROR:
-                term.unclear(patch, now)
             case _:
-                term.prevention.answered(patch, None, now)
+                self._pause(patch, answer, now)
+        return None
+
+    def _pause(self, patch: Patch, answer: PatchAnswer, now: float) -> None:
         pause = max(self._retry.failed(), answer.retry_after_seconds or 0.0)
         self._paused_until = max(self._paused_until, now + pause)
         _log.warning(

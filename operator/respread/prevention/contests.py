@@ -68,13 +68,13 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, until=now, until_time=time, hurried_at=now)
 
 
-def lost(before: Contest | None, writer: str, *, replacing: bool, now: float, time: datetime) -> Contest:
+def lost(before: Contest | None, writer: str, *, replacing: bool, again: bool, now: float, time: datetime) -> Contest:
     """Return what follows from another loss of costs.
 
-    The writer is the field manager of the cost that the pod has now; empty if it has none. The policy may let Respread
-    replace the costs of others. `now` is on a monotonic clock.
+    The writer is the field manager of the pod's cost, empty if it has none. Respread may be `replacing` the costs of
+    others, and may have written one of these `again` since it last did so at once. `now` is on a monotonic clock.
     """
-    if before is not None and now < before.until:
+    if before is not None and (now < before.until or not again):
         # It is still about the costs that were written before the last wait began.
         return msgspec.structs.replace(before, lost_at=now, writer=writer or before.writer)
     times = 1 if before is None else min(before.times + 1, MOST_TIMES)
@@ -102,6 +102,8 @@ class Contests:
         """By ReplicaSet, UIDs of pods to which Respread gave a cost that no snapshot has shown yet."""
         self._missed: dict[str, set[str]] = {}
         """Those among them that had lost it before a snapshot could show it."""
+        self._older: dict[str, set[str]] = {}
+        """By ReplicaSet, UIDs of pods whose costs are older than the last write without waiting."""
         self._lost: Counter[str] = Counter()
         self.version = 0
         """Another one as soon as `repeated` may have changed."""
@@ -124,7 +126,8 @@ class Contests:
         if taken := self._taken(replica_set, before, may_have_ours):
             self.version += 1
             writer = next((pod.deletion_cost_writer for pod in taken if pod.deletion_cost_writer), "")
-            contest = lost(contest, writer, replacing=selection.replacing, now=now, time=time)
+            again = not self._older.get(uid, set()).issuperset(pod.uid for pod in taken)
+            contest = lost(contest, writer, replacing=selection.replacing, again=again, now=now, time=time)
             self._lost[selection.policy] += len(taken)
         elif contest is not None and now >= contest.forgotten_at:
             contest = None
@@ -133,8 +136,10 @@ class Contests:
                 self._policies.pop(uid, None)
                 self.version += 1
             return None
-        if before is not None and len(replica_set.pods) < len(before.pods) and not replica_set.on_its_way_out:
-            contest = contest.hurried(now, time)
+        fewer = before is not None and len(replica_set.pods) < len(before.pods)
+        if fewer and not replica_set.on_its_way_out and (hurried := contest.hurried(now, time)) is not contest:
+            had = {pod.uid for pod in replica_set.pods if pod.deletion_cost_is_ours}
+            contest, self._older[uid] = hurried, had | self._written.get(uid, set())
         if contest != self._known.get(uid) or self._policies.get(uid) != selection.policy:
             self._known[uid], self._policies[uid] = contest, selection.policy
             self.version += 1
@@ -146,11 +151,12 @@ class Contests:
         if pod.uid in written:
             self._missed.setdefault(replica_set, set()).add(pod.uid)
         written.add(pod.uid)
+        self._older.get(replica_set, set()).discard(pod.uid)
 
     def forget(self, replica_set: str) -> None:
         """Forget a ReplicaSet that is gone or that no policy protects."""
         self.version += replica_set in self._policies
-        for kept in (self._known, self._seen, self._policies, self._written, self._missed):
+        for kept in (self._known, self._seen, self._policies, self._written, self._missed, self._older):
             kept.pop(replica_set, None)
 
     def take_lost(self) -> Counter[str]:

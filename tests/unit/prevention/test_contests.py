@@ -108,6 +108,23 @@ def test_costs_are_written_at_once_when_pods_are_deleted_but_not_each_time() -> 
     assert names(cluster.taken(after=1)) == EVERYONE
 
 
+def test_costs_lost_before_pods_go_and_seen_lost_afterwards_are_written_at_once_too() -> None:
+    cluster = Cluster(*BARE, web("web-4", "a2"), web("web-5", "b2"))
+    for _ in range(6):
+        removed(cluster, cluster.carry_out(after=1000))
+    written = cluster.carry_out(after=1000)
+    removed(cluster, [patch for patch in written if patch.pod.name == "web-4"])
+    cluster.look(after=1)
+    cluster.delete("web-5")
+    cluster.look(after=1)
+    removed(cluster, [patch for patch in written if patch.pod.name in EVERYONE])
+    again = cluster.carry_out(after=1)
+    assert names(again) == {*EVERYONE, "web-4"}
+    # What is lost after it was written again counts.
+    removed(cluster, again[:1])
+    assert cluster.taken(after=WAIT.first_seconds) == []
+
+
 def test_new_pods_of_a_contested_workload_wait_too() -> None:
     cluster = Cluster(*BARE)
     for _ in range(3):
