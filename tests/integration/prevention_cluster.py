@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from respread_sandbox import Sandbox
@@ -72,13 +73,18 @@ def excess(sandbox: Sandbox, key: str) -> dict[str, int]:
 
 def patches(sandbox: Sandbox) -> Counter[str]:
     """Return how often the API server patched each pod for the operator."""
-    return Counter(
-        entry["objectRef"]["name"]
+    return Counter(name for name, _received in patches_in_order(sandbox))
+
+
+def patches_in_order(sandbox: Sandbox) -> list[tuple[str, datetime]]:
+    """Return the names of pods that the API server patched for the operator, and when it received each request."""
+    return [
+        (entry["objectRef"]["name"], datetime.fromisoformat(entry["requestReceivedTimestamp"]))
         for entry in requests(sandbox)
         if entry["verb"] == "patch"
         and entry["objectRef"]["resource"] == "pods"
         and entry["responseStatus"]["code"] == 200
-    )
+    ]
 
 
 def _has_cost(pod: dict[str, Any]) -> bool:

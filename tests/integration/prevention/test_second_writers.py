@@ -7,8 +7,10 @@ import math
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,16 @@ from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from tests.faults.rounds import in_the_background
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
-from tests.integration.prevention_cluster import COST, RIGHT, all_ready, costs, create, excess, patches
+from tests.integration.prevention_cluster import (
+    COST,
+    RIGHT,
+    all_ready,
+    costs,
+    create,
+    excess,
+    patches,
+    patches_in_order,
+)
 from tests.integration.records import record
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import ZONE, pods, scale, wait_until
@@ -129,13 +140,15 @@ def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> No
         wait_until(lambda: not costs(cluster, "web"), "the other writer to have the last word")
     written = patches(cluster)
     (contested,) = record(cluster, POLICY)["contestedCosts"]
+    until = datetime.fromisoformat(contested["until"])
     assert (contested["namespace"], contested["kind"], contested["name"]) == ("shop", "Deployment", "web")
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         contested_sets = 'respread_prevention_contested_replica_sets{policy="test"}'
         wait_until(lambda: operator.metric(contested_sets) == 1, "the new leader to know of it")
         time.sleep(3)
-        assert patches(cluster) == written
+        # On a slow machine the wait may be over already.
+        assert Counter(name for name, received in patches_in_order(cluster) if received < until) == written
 
 
 def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path: Path) -> None:
