@@ -73,10 +73,10 @@ def excess(sandbox: Sandbox, key: str) -> dict[str, int]:
 
 def patches(sandbox: Sandbox) -> Counter[str]:
     """Return how often the API server patched each pod for the operator."""
-    return Counter(name for name, _received in patches_in_order(sandbox))
+    return Counter(name for name, _received in patched_at(sandbox))
 
 
-def patches_in_order(sandbox: Sandbox) -> list[tuple[str, datetime]]:
+def patched_at(sandbox: Sandbox) -> list[tuple[str, datetime]]:
     """Return the names of pods that the API server patched for the operator, and when it received each request."""
     return [
         (entry["objectRef"]["name"], datetime.fromisoformat(entry["requestReceivedTimestamp"]))

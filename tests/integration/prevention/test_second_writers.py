@@ -21,16 +21,7 @@ from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from tests.faults.rounds import in_the_background
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
-from tests.integration.prevention_cluster import (
-    COST,
-    RIGHT,
-    all_ready,
-    costs,
-    create,
-    excess,
-    patches,
-    patches_in_order,
-)
+from tests.integration.prevention_cluster import COST, RIGHT, all_ready, costs, create, excess, patched_at, patches
 from tests.integration.records import record
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import ZONE, pods, scale, wait_until
@@ -148,7 +139,7 @@ def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> No
         wait_until(lambda: operator.metric(contested_sets) == 1, "the new leader to know of it")
         time.sleep(3)
         # On a slow machine the wait may be over already.
-        assert Counter(name for name, received in patches_in_order(cluster) if received < until) == written
+        assert Counter(name for name, received in patched_at(cluster) if received < until) == written
 
 
 def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_costs_lost_before_pods_go_and_seen_lost_afterwards_are_written_at_once_
     again = cluster.carry_out(after=1)
     assert names(again) == {*EVERYONE, "web-4"}
     # What is lost after it was written again counts.
-    removed(cluster, again[:1])
+    removed(cluster, [patch for patch in again if patch.pod.name == "web-1"])
     assert cluster.taken(after=WAIT.first_seconds) == []
 
 
@@ -143,6 +143,13 @@ def test_costs_that_another_writer_replaces_are_kept_and_reported() -> None:
         cluster.put(*BARE)
     (contested,) = cluster.prevention.contests.repeated()["prevents"]
     assert contested.writer == "karpenter"
+    # Its name stays known when costs are only removed, after the wait and during it.
+    written = cluster.carry_out(after=1000)
+    for at in (0, 1):
+        removed(cluster, written[at : at + 1])
+        cluster.look(after=1)
+        (contested,) = cluster.prevention.contests.repeated()["prevents"]
+        assert (contested.writer, contested.times) == ("karpenter", 3)
 
 
 def test_a_policy_may_let_respread_replace_them_about_once_a_minute() -> None:
@@ -193,3 +200,8 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     assert new.taken(after=1) == []
     assert [each.times for each in new.prevention.contests.repeated()["prevents"]] == [4]
     assert names(new.carry_out(after=8 * WAIT.first_seconds)) == EVERYONE
+    # A time further away than any wait means that a clock was set.
+    new = Cluster(*BARE)
+    early = ClockReading(new.now, moment.time - WAIT.longest_seconds)
+    new.prevention = CostPlanner(new.now, recalled_contests([record], early))
+    assert names(new.taken(after=1)) == EVERYONE

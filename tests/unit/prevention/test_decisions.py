@@ -96,7 +96,7 @@ class Cluster:
             cost = Map() if patch.cost is None else Map({POD_DELETION_COST: str(patch.cost)})
             self.put(msgspec.structs.replace(patch.pod, annotations=cost, deletion_cost_is_ours=patch.cost is not None))
             held = None if patch.cost is None else HeldCost(patch.cost, ours=True)
-            self.prevention.answered(patch, Answered(held), self.now)
+            self.prevention.answered(patch, Answered(held, written=held is not None), self.now)
         self.look()
         return found
 
