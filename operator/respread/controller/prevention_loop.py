@@ -219,7 +219,7 @@ class PreventionLoop:
                 self._retry.succeeded()
                 term.made[patch.purpose] += 1
                 made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
-                return Answered(made, written=made is not None)
+                return Answered(made, written=True)
             case PatchResult.ALREADY:
                 return Answered(answer.cost)
             case PatchResult.FOREIGN | PatchResult.GONE:

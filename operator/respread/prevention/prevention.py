@@ -72,7 +72,7 @@ class Answered(NamedTuple):
     cost: HeldCost | None
     """The cost that the pod is assumed to have now, unless the watch shows another within `SEEN_WITHIN_SECONDS`."""
     written: bool = False
-    """Whether the API server has confirmed that Respread's cost was written."""
+    """Whether the API server has confirmed that the patch was applied."""
 
 
 _Signature: TypeAlias = tuple[object, ...]

@@ -23,7 +23,7 @@ from respread.controller.scheduler_model import (
 )
 from respread.kube.requests import NoResponseError, Response
 from respread.planning.victims.policies import PolicyIndex
-from respread.scheduling.configuration import SelectingOwner
+from respread.scheduling.configuration import SchedulerConfiguration, SelectingOwner
 from respread.spread.index import Spread
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
@@ -238,10 +238,11 @@ async def test_after_a_server_error_no_owner_is_read_for_a_while(
         setup.server.silent, setup.server.refusals = False, {}
         await asyncio.sleep(60)
         assert len(setup.known()) == len(names)
-        setup.server.silent = True
-        setup.reader.want([owner("new")])
-        await asyncio.sleep(1)
+        setup.server.refusals = {"new": 500}
+        setup.reader.want([owner("new"), owner("gone")])
+        await asyncio.sleep(1.5)
         assert caplog.text.count("selector could not be read") == 2, "others could be read in between"
+        assert [path.rpartition("/")[2] for path in setup.server.asked].count("new") == 2, "the first pause is short"
 
 
 # The version
@@ -290,13 +291,14 @@ async def test_owners_are_read_only_in_namespaces_of_a_policy() -> None:
 
 
 def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> None:
-    model = SchedulerModel()
+    model = SchedulerModel(configured := SchedulerConfiguration(keeps_namespace_selectors=True))
     as_it_comes = model.index
     model.follow([Policy(kind="RebalancePolicy", namespace="shop", object_name="hard", spec=PolicySpec())])
     assert model.index is as_it_comes
     soft = PolicySpec(constraints=ConstraintRules(when_unsatisfiable=("ScheduleAnyway",)))
     model.follow([Policy(kind="RebalancePolicy", namespace="shop", object_name="soft", spec=soft)])
     assert model.index is not as_it_comes
+    assert model.predictor.configuration == configured
 
 
 def test_the_scheduler_model_changes_only_with_the_server_version() -> None:

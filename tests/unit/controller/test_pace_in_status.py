@@ -93,6 +93,7 @@ async def test_metrics_say_the_same_and_that_limits_are_used() -> None:
         assert remaining is not None
         assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
         assert (metric("respread_limits_used_ratio"), metric("respread_evictions_in_flight")) == (1.0, 4)
+        assert metric("respread_spread_groups_oscillating") == 0, "fewer were made than the limit of an hour"
         await asyncio.sleep(600)
         assert metric("respread_remaining_seconds", bound_by="") == 0.0
         assert metric("respread_limits_used_ratio") is None

@@ -183,17 +183,18 @@ async def test_eight_patches_are_sent_at_once_and_one_after_each_answer(caplog: 
     cluster.setting = PolicySetting((policy(),))
     async with running(cluster):
         cluster.answer_seconds = 2.0
-        await cluster.observe(5)
+        await cluster.observe(20)
     assert [round(at - BEGAN) for _, _, at in cluster.asked] == [0] * AT_ONCE + [2] * (len(MANY) - AT_ONCE)
     said = [each.getMessage() for each in caplog.records if "costs set" in each.getMessage()]
     assert [f"'ranked': {len(MANY)}" in each for each in said] == [True]
 
 
-async def test_a_pause_holds_all_patches_and_no_shorter_one_ends_it() -> None:
-    async with running(Prevented(MANY, [429])) as cluster:
-        cluster.late = 2
+@pytest.mark.parametrize(("answer", "late", "halves"), [(429, 2, {0, 14}), (LOST, 0, {0, 1, 20})])
+async def test_a_pause_holds_all_patches_and_no_shorter_one_ends_it(answer: int, late: int, halves: set[int]) -> None:
+    async with running(Prevented(MANY, [answer])) as cluster:
+        cluster.late = late
         await cluster.observe(30)
-    assert {round(at - BEGAN) for _, _, at in cluster.asked} == {0, 7}
+    assert {round(2 * (at - BEGAN)) for _, _, at in cluster.asked} == halves
 
 
 async def test_pauses_grow_until_a_patch_is_made(caplog: pytest.LogCaptureFixture) -> None:
@@ -238,9 +239,9 @@ async def test_nothing_is_sent_once_another_replica_may_lead_or_it_is_stopped(ch
     assert cluster.patched.total() == (0 if change == "stop" else 3)
 
 
-@pytest.mark.parametrize("why", ["", "leaving", "gone"])
-async def test_a_pod_that_goes_is_not_read(why: str) -> None:
-    async with running(Prevented(PODS, [LOST])) as cluster:
+@pytest.mark.parametrize(("why", "answer"), [("", LOST), ("leaving", LOST), ("gone", LOST), ("leaving", 429)])
+async def test_a_pod_that_goes_is_neither_read_nor_patched_again(why: str, answer: int) -> None:
+    async with running(Prevented(PODS, [answer])) as cluster:
         await cluster.observe(1)
         first = next(each for each in cluster.pods if each.name == cluster.asked[0][1])
         if why == "leaving":
@@ -249,9 +250,10 @@ async def test_a_pod_that_goes_is_not_read(why: str) -> None:
             cluster.pods = [each for each in cluster.pods if each is not first]
         await cluster.observe(20)
     assert ("GET" in {method for method, _, _ in cluster.asked}) is not bool(why)
+    assert cluster.patched[first.name] == (1 if why else 2)
 
 
-@pytest.mark.parametrize(("term", "answer"), [(1, 200), (2, 200), (1, 422)])
+@pytest.mark.parametrize(("term", "answer"), [(1, 200), (2, 200), (1, 422), (2, 422)])
 async def test_costs_are_removed_once_no_policy_asks_for_them_but_only_by_the_leader(term: int, answer: int) -> None:
     async with running(Prevented(PODS, [answer])) as cluster:
         await cluster.observe(5)
@@ -277,7 +279,9 @@ async def test_others_who_remove_costs_are_told_of_once_a_second(caplog: pytest.
     async with running(Prevented()) as cluster:
         for times in (1, 2, 3):
             await cluster.observe(70)
-            cluster.costs = {name: {} for name in cluster.costs}  # by another writer
+            for name in cluster.costs:
+                cluster.costs[name] = {}  # by another writer
+                await cluster.observe()
             await cluster.observe(2)
             assert cluster.value("costs_lost") == 3 * times
         (contested,) = cluster.loop.contested["prevents"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from immutables import Map
 from prometheus_client import CollectorRegistry
 
 from respread.api.status import MAX_UNWORKABLE, Summary
@@ -58,13 +59,13 @@ def test_a_constraint_that_stays_violated_has_its_reason() -> None:
     ]
 
 
-METRIC = "respread_spread_groups_unworkable"
+METRIC, VIOLATED = "respread_spread_groups_unworkable", "respread_spread_groups_violated"
 
 
 def reconciled_with(loose: int) -> Reconciled:
     """Return the reconcile of a workload with Pending pods for want of zones, and others with too large a maxSkew."""
     of = spec(constraint(ZONE, min_domains=3))
-    placed = [*pods({"a1": 1, "b1": 1}, of), pod("web-new", "", of)]
+    placed = [*pods({"a1": 1, "b1": 1}, of), pod("web-new", "", of), pod("odd", "a1", of, labels=Map(app="odd"))]
     for number in range(loose):
         placed += pods({"a1": 2}, spec(constraint(HOSTNAME, max_skew=5)), namespace=f"team-{number:02}")
     placed += pods({"a1": 1, "b1": 1}, spec(constraint()), namespace="well")
@@ -95,6 +96,7 @@ def test_the_metric_counts_them_by_rule() -> None:
     idle = {"state": "Ineffective", "when": "Now", "rule": "SkewUnreachable"}
     assert registry.get_sample_value(METRIC, labels | pending) == 1
     assert registry.get_sample_value(METRIC, labels | idle) == 2
+    assert registry.get_sample_value(VIOLATED, labels | {"when_unsatisfiable": "DoNotSchedule"}) == 0
 
 
 def group_of(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
