@@ -216,8 +216,7 @@ class _Replacing:
         own = [
             (group, simulation.levels(group, self._going).limit, pod.labels in group.matched)
             for group in self._groups
-            if group.key.namespace == pod.namespace
-            and group.key.when_unsatisfiable == "DoNotSchedule"
+            if group.key.when_unsatisfiable == "DoNotSchedule"
             and any(template.identity == identity for template in group.carriers)
         ]
         return [

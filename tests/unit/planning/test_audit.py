@@ -528,12 +528,12 @@ def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cur
     here = {"volume_name": "disk", "bind_completed": True}
     with_volumes = spec(constraint(), stateful_claims=("data",))
     owner = OwnerReference("apps/v1", "StatefulSet", "web", "uid-web")
-    there = [pod(f"web-{number}", on, with_volumes, controller=owner) for number, on in enumerate(("a1", ""))]
+    there = [pod(f"web-{number}", on, with_volumes, controller=owner) for number, on in enumerate(("a1", *[""] * 9))]
     anywhere = {"volume_name": "other", "bind_completed": True}
     for second in (here, {"storage_class_name": "zonal"}, anywhere):
         claims = [
             PersistentVolumeClaim(namespace="default", name=f"data-web-{number}", **fields)
-            for number, fields in enumerate((here, second))
+            for number, fields in enumerate((here, *[anywhere] * 8, second))
         ]
         disks = [volume, PersistentVolume(name="other")]
         volumes = {"persistentvolumes": disks, "persistentvolumeclaims": claims, "storageclasses": [zonal]}

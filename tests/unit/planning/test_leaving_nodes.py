@@ -132,6 +132,9 @@ def test_the_zone_of_an_only_node_is_eligible_unless_it_is_deleted() -> None:
     more = [*nodes, node("a2", "a"), node("b2", "b"), node("b3", "b", labels={"type": "x"}, unschedulable=True)]
     nodes = [msgspec.structs.replace(each, labels=Map({"type": "y", **each.labels})) for each in more]
     assert reasons(nodes, {"a1": 2, "a2": 2, "b1": 1, "b2": 1, "c1": 2}, spec(*several)) == [Reason.NODE_LEAVING]
+    looser, stricter = (spec(constraint(), constraint(HOSTNAME, max_skew=each)) for each in (5, 2))  # This closes b1.
+    there = [*pods({"c1": 2}, looser), *pods({"a1": 2, "a2": 2, "b1": 2}, stricter, prefix="other")]
+    assert [each.reason for each in planned(cluster([*nodes[:4], nodes[5]], there)).blocked] == [Reason.NODE_LEAVING]
 
 
 def test_a_node_whose_drain_has_stopped_does_not_hide_another() -> None:

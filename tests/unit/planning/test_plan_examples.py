@@ -16,7 +16,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from tests.plans import plan_cluster
 from tests.unit.planning.blocked_plans import default_policy, plan_of
-from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, pods, spec
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 
 def make_plan(snapshot: ClusterSnapshot, *when: str) -> Plan:
@@ -71,13 +71,17 @@ def test_the_pod_with_the_lowest_priority_is_evicted_first() -> None:
 
 def test_a_move_says_why_its_pod_goes() -> None:
     nodes = [*(node(f"a{at}", "a") for at in (1, 2, 3)), node("b1", "b")]
-    of = spec(constraint())
+    of = spec(constraint(), constraint(HOSTNAME, when="ScheduleAnyway"))
+    both = spec(constraint(), constraint(HOSTNAME, max_skew=2))
     for there, why in (
         (pods({"a1": 5, "a2": 1}, of), [f"lowest disruption cost of the {left} on its node" for left in (5, 4, 3)]),
         (pods({"a1": 1, "a2": 1, "a3": 1}, of), ["the only one of its template on its node that may go"]),
         (pods({"a1": 3}, of, ready=False), ["it is not Ready"]),
+        ([*pods({"a1": 3}, both, controller=None), *pods({"a2": 2}, both, ready=False)], ["it is not Ready"] * 2),
     ):
-        assert [move.why for move in make_plan(cluster(nodes, there)).moves] == why
+        moves = make_plan(cluster(nodes, there)).moves
+        assert [move.why for move in moves] == why
+        assert {group.topology_key for move in moves for group in move.groups} == {ZONE}
 
 
 def test_a_long_plan_is_cut_at_three_hundred_moves() -> None:

@@ -95,10 +95,12 @@ def test_ample_room_is_shown_for_many_pending_pods(pending: int, room: int, node
     assert at_once(planned(zones(room, nodes), *others, *application("web"))) == moves
 
 
-@pytest.mark.parametrize(("room", "moves"), [(1, 0), (2, 1), (3, 1), (5, 2), (6, 3), (7, 3)])
-def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, moves: int) -> None:
+@pytest.mark.parametrize(
+    ("room", "moves", "keys"), [(1, 0, 1), (2, 1, 1), (3, 1, 1), (5, 2, 1), (6, 3, 1), (7, 3, 1), (7, 0, 2)]
+)
+def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, moves: int, keys: int) -> None:
     """Many pods wait for a place in zone a, which is full and has the fewest of them."""
-    of, labels = spec(constraint(selector=Map(app="many"))), Map(app="many")
+    of, labels = spec(*[constraint(key, selector=Map(app="many")) for key in (ZONE, HOSTNAME)[:keys]]), Map(app="many")
     many = [
         pod(f"many-{on}-{number}", on, of, labels=labels, controller=owner("many"))
         for on, count in {"a1": 4, "b1": 5, "c1": 5, "": 50}.items()

@@ -47,6 +47,7 @@ def test_the_pod_with_the_better_target_node_is_moved(
     sets = [({"a1": 2}, only_in("x")), ({"a1": 1}, only_in("y"))]
     (move,) = moves(nodes, *sets[::order])
     assert move.pod.spec is sets[1][1]
+    assert "b1" not in moves(nodes, ({"a1": 2}, spec(constraint())))[0].why
 
 
 def test_the_scheduler_counts_the_taints_of_a_node() -> None:

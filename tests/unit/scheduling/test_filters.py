@@ -112,10 +112,10 @@ def test_the_reason_repeats_the_node_affinity_of_the_pod() -> None:
     ],
 )
 def test_labels_are_compared_as_integers_of_64_bits(operator: Any, bound: str, value: str, *, matches: bool) -> None:
-    term = NodeSelectorTerm((NodeSelectorRequirement("cpus", operator, (bound,)),))
+    terms = NodeSelectorTerm(), NodeSelectorTerm((NodeSelectorRequirement("cpus", operator, (bound,)),))
     on = node("n1", labels=Map(cpus=value))
-    assert (reason(spec(node_affinity=NodeSelector((term,))), on) == []) is matches
-    assert matches_node_affinity(Map(), NodeSelector((term,)), on) is matches
+    assert (reason(spec(node_affinity=NodeSelector(terms)), on) == []) is matches
+    assert [matches_node_affinity(Map(), NodeSelector(terms), each) for each in (on, node("n2"))] == [matches, False]
 
 
 @pytest.mark.parametrize(
