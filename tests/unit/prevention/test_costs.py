@@ -42,7 +42,6 @@ def test_a_pod_outside_of_all_domains_is_deleted_before_one_of_a_domain_that_is_
     rule = Constraint(hard=False, max_skew=1, counts=(0,), elsewhere=((3, 1), (0, 1)))
     layout = Layout((rule,), ((0,), (OUTSIDE,)))
     assert best_order(layout).pods == insert(layout, [], [0, 1]).pods == [1, 0]
-    # The other keys of the pods are equal: the finest is the one with most domains.
     hostname = Constraint(hard=False, max_skew=1, counts=(0, 0), elsewhere=((0, 8),))
     layout = Layout((rule, hostname), ((0, 0), (OUTSIDE, 1)))
     assert best_order(layout).pods == insert(layout, [1], [0]).pods == [1, 0]

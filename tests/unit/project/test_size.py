@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_526),  # (300, 44,000)
-        ("operator/respread", 191, 41_512),  # (-, 31,000)
-        ("tests", 442, 74_979),  # (-, 75,000)
+        ("operator", 279, 59_525),  # (300, 44,000)
+        ("operator/respread", 191, 41_511),  # (-, 31,000)
+        ("tests", 442, 75_000),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
