@@ -186,6 +186,7 @@ def test_pods_that_terminate_at_the_start_of_a_term_do_not_count() -> None:
     cluster.evict(cluster.pods[0])
     cluster.others = cluster.holds.others = OtherEvictions(lambda each: cluster.counted.append(each.name))
     cluster.look()
+    cluster.evict(cluster.pods[1])
     cluster.look(leads=False)
     cluster.look()
     cluster.look(after=JUDGED_AFTER)

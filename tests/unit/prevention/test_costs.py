@@ -38,7 +38,6 @@ def test_domains_that_cross_are_ordered_without_a_violation_where_the_next_best_
 
 
 def test_a_pod_outside_of_all_domains_is_deleted_before_one_of_a_domain_that_is_not_too_full() -> None:
-    """Without the pod of the domain, another eviction would be needed to restore the constraint."""
     rule = Constraint(hard=False, max_skew=1, counts=(0,), elsewhere=((3, 1), (0, 1)))
     layout = Layout((rule,), ((0,), (OUTSIDE,)))
     assert best_order(layout).pods == insert(layout, [], [0, 1]).pods == [1, 0]
