@@ -137,8 +137,7 @@ def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> No
         operator.wait_until_ready()
         contested_sets = 'respread_prevention_contested_replica_sets{policy="test"}'
         wait_until(lambda: operator.metric(contested_sets) == 1, "the new leader to know of it")
-        time.sleep(3)
-        # On a slow machine the wait may be over already.
+        time.sleep(3)  # on a slow machine, the wait may be over by then
         assert Counter(name for name, received in patched_at(cluster) if received < until) == written
 
 

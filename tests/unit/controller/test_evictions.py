@@ -686,7 +686,8 @@ async def test_all_that_are_refused_after_the_first_of_a_step_are_owed(
         step = [move(each, component=1) for each in (A, B, third)]
         await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
         assert acting.follow_up.next_ask() == world.seconds + OWED_SECONDS, "the first that is due"
-    assert [each.is_owed for each in acting.journal.ledger.in_flight] == expected
+    ledger = acting.journal.ledger
+    assert [[each.is_owed for each in those] for those in (ledger.in_flight, ledger.under_way)] == [expected, expected]
 
 
 async def test_an_owed_eviction_counts_when_it_is_made() -> None:

@@ -113,6 +113,7 @@ def test_the_next_process_finds_the_outcome_of_a_move(
     assert str(flight.move.workload) == "ReplicaSet/web"
     assert flight.move.pod.node_name == "a1"
     assert flight.move.pod.controller == OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+    assert sent["default"].moves_in_flight[0].controller_kind == "ReplicaSet"
     assert [each.outcome for each in followed(second, after)] == ([] if outcome is None else [outcome])
     assert len(second.ledger) == (outcome is None)
 

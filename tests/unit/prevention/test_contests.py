@@ -120,9 +120,8 @@ def test_costs_lost_before_pods_go_and_seen_lost_afterwards_are_written_at_once_
     removed(cluster, [patch for patch in written if patch.pod.name in EVERYONE])
     again = cluster.carry_out(after=1)
     assert names(again) == {*EVERYONE, "web-4"}
-    # What is lost after it was written again counts.
     removed(cluster, [patch for patch in again if patch.pod.name == "web-1"])
-    assert cluster.taken(after=WAIT.first_seconds) == []
+    assert cluster.taken(after=WAIT.first_seconds) == [], "it was lost after it was written again"
 
 
 def test_new_pods_of_a_contested_workload_wait_too() -> None:
