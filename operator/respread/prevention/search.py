@@ -65,7 +65,7 @@ class _Region(msgspec.Struct, eq=False):
     """
 
     coarse: Place
-    """The place of any of them: all except the finest domain is the same."""
+    """Their domains in the other constraints."""
     by_count: dict[int, list[tuple[int, int, _Class]]] = {}
     """For each count, a heap of preference, a number that makes entries distinct, and class. Outdated entries stay
     until they reach the top."""
@@ -88,7 +88,7 @@ class Candidates:
             _Weighted(tally, constraint.weight, _LEVEL if constraint.hard else 1)
             for tally, constraint in zip(tallies, layout.constraints, strict=True)
         ]
-        self._coarse = [(other, each) for other, each in enumerate(self._weighted) if other != at]
+        self._coarse = [*self._weighted[:at], *self._weighted[at + 1 :]]
         self._serial = 0
         self._regions: list[_Region] = []
         self._classes: dict[Place, _Class] = {}
@@ -100,7 +100,7 @@ class Candidates:
             if (found := self._classes.get(place)) is None:
                 coarse = (*place[:at], *place[at + 1 :])
                 if (region := regions.get(coarse)) is None:
-                    region = regions[coarse] = _Region(place)
+                    region = regions[coarse] = _Region(coarse)
                     self._regions.append(region)
                 found = self._classes[place] = _Class(place[at], region)
                 self._classes_in[found.finest].append(found)
@@ -117,14 +117,7 @@ class Candidates:
         best: Found | None = None
         finest, finest_weight, finest_level = self._weighted[self._finest_at]
         for region in self._regions:
-            added = filled = 0
-            for at, (tally, weight, on_level) in self._coarse:
-                domain = region.coarse[at]
-                count = tally.limit + 1
-                if domain != OUTSIDE:
-                    count = tally.counts[domain]
-                    added += effect(tally, count) * weight
-                filled += count * on_level
+            added, filled = _sums(self._coarse, region.coarse, effect)
             for count, heap in list(region.by_count.items()):
                 top = _top(heap, count, finest)
                 if top is None:
@@ -139,13 +132,7 @@ class Candidates:
 
     def score(self, place: Place, effect: Effect, fullness: int) -> Score:
         """Return the score of a pod in a place, whether or not it is among these."""
-        added = filled = 0
-        for (tally, weight, on_level), domain in zip(self._weighted, place, strict=True):
-            count = tally.limit + 1
-            if domain != OUTSIDE:
-                count = tally.counts[domain]
-                added += effect(tally, count) * weight
-            filled += count * on_level
+        added, filled = _sums(self._weighted, place, effect)
         return added, fullness * filled
 
     def take(self, place: Place) -> None:
@@ -169,6 +156,18 @@ class Candidates:
         count = OUTSIDE if each.finest == OUTSIDE else self._weighted[self._finest_at].tally.counts[each.finest]
         self._serial += 1
         heappush(each.region.by_count.setdefault(count, []), (each.pods[-1][0], self._serial, each))
+
+
+def _sums(constraints: Iterable[_Weighted], place: Place, effect: Effect) -> tuple[int, int]:
+    """Return what a step adds to the violation of some constraints, and how full the domains of its pod are."""
+    added = filled = 0
+    for (tally, weight, on_level), domain in zip(constraints, place, strict=True):
+        count = tally.limit + 1
+        if domain != OUTSIDE:
+            count = tally.counts[domain]
+            added += effect(tally, count) * weight
+        filled += count * on_level
+    return added, filled
 
 
 def _top(heap: list[tuple[int, int, _Class]], count: int, finest: DomainTally) -> tuple[int, int, _Class] | None:

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_525),  # (300, 44,000)
-        ("operator/respread", 191, 41_511),  # (-, 31,000)
+        ("operator", 279, 59_524),  # (300, 44,000)
+        ("operator/respread", 191, 41_510),  # (-, 31,000)
         ("tests", 442, 75_000),  # (-, 75,000)
     ],
 )
